@@ -1,5 +1,5 @@
-//! Measures the cost of keeping 10,000 leases: the processor time of a worker whose handlers wait, and that of the bare
-//! update requests at the same pace.
+//! Measures the cost of holding 10,000 leases: the processor time of a worker whose handlers wait, and of the
+//! bare update requests at the same pace.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use tokio::time::MissedTickBehavior;
 use crate::message::Thumbnail;
 use crate::subject::{Jobqueue, Running};
 
-/// The default visibility timeout of a queue, and the part of it after which a lease is renewed on average.
+/// The default visibility timeout of a queue, and the average fraction of it after which a lease is renewed.
 const VISIBILITY: Duration = Duration::from_secs(30);
-const RENEWED_AFTER: f64 = 0.685;
+const RENEWAL_FRACTION: f64 = 0.685;
 
 async fn wait(_: Thumbnail, State(seen): State<Arc<Seen>>) -> std::result::Result<(), JobError> {
     seen.handled(0).await;
@@ -25,15 +25,15 @@ pub(crate) async fn leases(setting: &Setting) -> Result<Figures> {
     let (leases, seconds) = if setting.quick { (200, 1) } else { (10_000, 40) };
     let measured = Duration::from_secs(seconds);
     let mut figures = Figures::default();
-    let kept = kept_by_worker(setting, leases, measured).await?;
-    figures.put("leases_worker_cpu", kept, Unit::PercentOfCore);
-    let bare = bare_updates(setting, leases, measured).await?;
-    figures.put("leases_requests_cpu", bare, Unit::PercentOfCore);
-    figures.put("leases_cpu", kept - bare, Unit::PercentOfCore);
+    let worker_cpu = kept_by_worker(setting, leases, measured).await?;
+    figures.put("leases_worker_cpu", worker_cpu, Unit::PercentOfCore);
+    let bare_cpu = bare_updates(setting, leases, measured).await?;
+    figures.put("leases_requests_cpu", bare_cpu, Unit::PercentOfCore);
+    figures.put("leases_cpu", worker_cpu - bare_cpu, Unit::PercentOfCore);
     Ok(figures)
 }
 
-async fn filled(setting: &Setting, leases: u64) -> Result<(tempfile::TempDir, Jobqueue)> {
+async fn open_filled(setting: &Setting, leases: u64) -> Result<(tempfile::TempDir, Jobqueue)> {
     let store = setting.store()?;
     let subject = Jobqueue::open(store.path()).await?;
     for first in (0..leases).step_by(1_000) {
@@ -44,9 +44,10 @@ async fn filled(setting: &Setting, leases: u64) -> Result<(tempfile::TempDir, Jo
     Ok((store, subject))
 }
 
-/// The first renewals come together, spread over 7 % of the lease; the measurement covers several rounds of them.
+/// Measures several rounds of renewals. The renewals of the first round are spread over only 7 % of the
+/// lease.
 async fn kept_by_worker(setting: &Setting, leases: u64, measured: Duration) -> Result<f64> {
-    let (_store, subject) = filled(setting, leases).await?;
+    let (_store, subject) = open_filled(setting, leases).await?;
     let seen = Arc::new(Seen::default());
     let worker = Worker::builder(subject.storage.clone())
         .state(Arc::clone(&seen))
@@ -62,7 +63,7 @@ async fn kept_by_worker(setting: &Setting, leases: u64, measured: Duration) -> R
 }
 
 async fn bare_updates(setting: &Setting, leases: u64, measured: Duration) -> Result<f64> {
-    let (_store, subject) = filled(setting, leases).await?;
+    let (_store, subject) = open_filled(setting, leases).await?;
     let queue = subject.queue.name().clone();
     let store = Arc::clone(subject.storage.queues());
     let mut held: Vec<MessageRef> = Vec::new();
@@ -70,7 +71,7 @@ async fn bare_updates(setting: &Setting, leases: u64, measured: Duration) -> Res
         let received = store.get(&queue, GetMessages::new(32, 10 * VISIBILITY)).await?;
         held.extend(received.messages.into_iter().map(|LeasedMessage { message, .. }| message));
     }
-    let mut ticks = tokio::time::interval((VISIBILITY / leases as u32).mul_f64(RENEWED_AFTER));
+    let mut ticks = tokio::time::interval((VISIBILITY / leases as u32).mul_f64(RENEWAL_FRACTION));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let updates = async {
         let started = Instant::now();

@@ -1,4 +1,4 @@
-//! The message that is sent and handled.
+//! The message of the benchmarks.
 
 use jobqueue::QueueMessage;
 use jobqueue_bench_harness::{JOB_NAME, JOB_NOTE, JOB_URL};

@@ -1,4 +1,5 @@
-//! Measures the jobs of one key: sends, runs one after the other, and the rate after the first job was late.
+//! Measures jobs in order, all of one key: the rate of sends, the rate of runs, and the rate after the first
+//! job was late.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,7 +9,7 @@ use jobqueue_bench_harness::{Figures, Result, Seen, Setting, Subject};
 
 use crate::subject::{Jobqueue, Running, handle};
 
-/// The time by which the first job of the key is late: the others have been put back several times by then.
+/// The delay of the first job of the key. By its end, the other jobs have been released several times.
 const STALL: Duration = Duration::from_secs(15);
 
 pub(crate) async fn order(setting: &Setting) -> Result<Figures> {
@@ -37,7 +38,7 @@ async fn in_turn(setting: &Setting, jobs: u64, figures: &mut Figures) -> Result<
     Ok(())
 }
 
-/// The clock starts when the first job has run.
+/// The clock starts once the first job has run.
 async fn after_a_stall(setting: &Setting, behind: u64, stall: Duration, figures: &mut Figures) -> Result<()> {
     let store = setting.store()?;
     let subject = Jobqueue::open(store.path()).await?;

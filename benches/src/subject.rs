@@ -1,4 +1,4 @@
-//! jobqueue on SQLite or, with the feature `postgres`, on PostgreSQL, as its users use it.
+//! Runs jobqueue on SQLite or, with the feature `postgres`, on PostgreSQL, through its public API.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub(crate) struct Jobqueue {
     pub(crate) queue: Queue<Thumbnail>,
 }
 
-/// A running worker and the string that stops it.
+/// A running worker and its stop signal.
 pub(crate) struct Running {
     stop: oneshot::Sender<()>,
     report: JoinHandle<std::result::Result<Report, Error>>,

@@ -1,6 +1,7 @@
-//! Tests that need further processes start their own program again, with one test as a part.
+//! Runs parts of a test in other processes. A test that needs them starts its own program again, with one
+//! test as the part.
 //!
-//! A part is an ordinary test that returns at once unless [`part`] returns its input.
+//! A part is an ordinary test that returns immediately unless [`part`] returns its input.
 
 use std::env;
 use std::ffi::OsStr;
@@ -9,13 +10,13 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 const INPUT: &str = "JOBQUEUE_TEST_PART";
 
-/// Returns the input of the part `name`, if this process was started for it.
+/// Returns the input of the part `name`, if this process was started for that part.
 pub fn part(name: &str) -> Option<String> {
     let input = env::var(INPUT).ok()?;
     input.strip_prefix(name)?.strip_prefix('=').map(str::to_owned)
 }
 
-/// Another process, which runs test `name` as a part.
+/// Another process, which runs the test `name` as a part.
 #[derive(Debug)]
 pub struct Part {
     child: Child,
@@ -31,7 +32,8 @@ impl Part {
         Self::spawn(Command::new(env::current_exe().expect("the test's own path")), name, input)
     }
 
-    /// Starts the part through a command that takes a program and its arguments, and runs it in another environment.
+    /// Starts the part through `surroundings`, a command that takes a program and its arguments and runs it
+    /// in another environment.
     ///
     /// # Panics
     /// If the process cannot be started.
@@ -59,20 +61,20 @@ impl Part {
         self.child.id()
     }
 
-    /// Returns the rest of the next line that begins with `>> `, by which parts report; `None` when the part has
-    /// ended.
+    /// Returns the text after `>> ` of the next line that contains it, by which parts report, or `None` after
+    /// the part has ended.
     pub fn says(&mut self) -> Option<String> {
-        // The test harness may have written something on the same line before.
+        // The test harness may have written a prefix on the same line.
         self.output.by_ref().map_while(Result::ok).find_map(|line| {
             let (_, words) = line.split_once(">> ")?;
             Some(words.to_owned())
         })
     }
 
-    /// Kills the process, as SIGKILL does.
+    /// Kills the process, as SIGKILL does, and returns its remaining reports.
     ///
     /// # Panics
-    /// If it cannot be ended.
+    /// If it cannot be killed.
     pub fn kill(mut self) -> Vec<String> {
         self.child.kill().expect("the part can be killed");
         let mut rest = Vec::new();
@@ -83,7 +85,7 @@ impl Part {
         rest
     }
 
-    /// Waits for the end.
+    /// Waits for the part to end, and returns its remaining reports.
     ///
     /// # Panics
     /// If the part failed.
@@ -99,7 +101,7 @@ impl Part {
     }
 }
 
-/// A test that fails leaves no process running.
+/// Kills the process, so that a failed test leaves none running.
 impl Drop for Part {
     fn drop(&mut self) {
         let _ = self.child.kill();

@@ -1,4 +1,4 @@
-//! Jobs that are completed in a transaction of their handlers: the tests that are alike on every database.
+//! Shared tests of jobs that are completed in a transaction of their handler, for every database.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,18 +14,18 @@ use crate::running::Running;
 /// The end of a handler's transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// It commits.
+    /// The transaction commits.
     Commit,
-    /// It is rolled back.
+    /// The transaction is rolled back.
     Rollback,
 }
 
 /// The database of a storage, with a table of effects.
 pub trait Effects: Clone + Send + Sync + 'static {
-    /// Writes an effect, the id of the job, and completes the job in one transaction.
+    /// Writes an effect, namely the id of the job, and completes the job, in one transaction.
     fn act(&self, ctx: &Context, end: End) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// Records the effect `fee` in a transaction, and returns whether it is to happen.
+    /// Records the effect `fee` in a transaction, and returns whether the effect should happen.
     fn record(&self, ctx: &Context, end: End) -> impl Future<Output = bool> + Send;
 
     /// Returns the effects in order.
@@ -39,7 +39,7 @@ async fn send(storage: &Storage, names: &[&str]) {
     }
 }
 
-/// A job is done after the commit, whatever its handler returns.
+/// A job is done once the transaction commits, whatever its handler returns.
 pub async fn done_after_the_commit(storage: &Storage, effects: impl Effects) {
     send(storage, &["error", "letter", "panic"]).await;
     let acting = effects.clone();
@@ -57,7 +57,8 @@ pub async fn done_after_the_commit(storage: &Storage, effects: impl Effects) {
     let worker = Worker::builder(storage.clone()).handle(handler).build().unwrap();
     let report = worker.run_until_idle().await.unwrap();
     assert_eq!(report.completed, 3);
-    assert_eq!((report.retried, report.dead_lettered), (0, 0));
+    assert_eq!(report.retried, 0);
+    assert_eq!(report.dead_lettered, 0);
     assert_eq!(effects.effects().await, ["error", "letter", "panic"]);
     assert_eq!(storage.queue::<Task>().await.unwrap().approximate_len().await.unwrap(), 0);
 }
@@ -80,7 +81,7 @@ pub async fn runs_again_after_a_rollback(storage: &Storage, effects: impl Effect
     assert_eq!(effects.effects().await, ["a"]);
 }
 
-/// A handler tries its transaction again until one has committed, and can do nothing after that.
+/// A handler can retry its transaction until it commits, and can do nothing after that.
 pub async fn tried_until_one_has_committed(storage: &Storage, effects: impl Effects) {
     send(storage, &["a"]).await;
     let acting = effects.clone();
@@ -94,7 +95,7 @@ pub async fn tried_until_one_has_committed(storage: &Storage, effects: impl Effe
             assert!(again.is_lease_lost(), "{again}");
             let saved = ctx.checkpoint(&"behind").await.unwrap_err();
             assert!(saved.is_lease_lost(), "{saved}");
-            // That found out that the transaction has committed.
+            // The failed checkpoint found out that the transaction has committed.
             for end in [End::Commit, End::Rollback] {
                 let again = acting.act(&ctx, end).await.unwrap_err();
                 assert!(again.is_lease_lost(), "{again}");
@@ -107,7 +108,7 @@ pub async fn tried_until_one_has_committed(storage: &Storage, effects: impl Effe
     assert_eq!(effects.effects().await, ["a"]);
 }
 
-/// A job can be completed that expires before its lease: a storage hides no message beyond its time to live.
+/// A job that expires before its lease can be completed: a storage hides no message beyond its time to live.
 pub async fn completed_before_it_expires(storage: &Storage, effects: impl Effects) {
     let queue = storage.queue::<Task>().await.unwrap();
     let _ = queue.send(&task("a")).id("a").ttl(Duration::from_secs(20)).await.unwrap();
@@ -121,8 +122,8 @@ pub async fn completed_before_it_expires(storage: &Storage, effects: impl Effect
     assert_eq!(effects.effects().await, ["a"]);
 }
 
-/// An effect that is recorded in a committed transaction does not happen again. The record of the first run is rolled back; that of the second
-/// one stays.
+/// An effect that is recorded in a committed transaction does not happen again. The record of the first run
+/// is rolled back, the record of the second run stays.
 pub async fn recorded_effect_happens_once(storage: &Storage, effects: impl Effects) {
     send(storage, &["a"]).await;
     let runs = Arc::new(AtomicU32::new(0));
@@ -150,7 +151,7 @@ struct Parent {}
 #[message(queue = "tasks", kind = "end")]
 struct Report {}
 
-/// The end of a child is counted after its handler, from what its transaction has kept.
+/// The end of a child is counted after its handler, from the data that its transaction has kept.
 pub async fn batch_goes_on_after_its_children(storage: &Storage, effects: impl Effects) {
     let _ = storage.queue::<Parent>().await.unwrap().send(&Parent {}).await.unwrap();
     let parent = async |_: Parent, ctx: Context| {

@@ -1,30 +1,31 @@
-//! Processes that die: from a chosen write on, the storage never answers again. The processes share nothing else.
+//! Simulates processes that die: from a chosen write on, the storage never answers. The processes share
+//! nothing else.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jobqueue::storage::Operation;
 use jobqueue_testing::faults::{Fault, Faulty};
 
-/// From now on no call is performed or answered.
+/// Makes the process die now: no further call is performed or answered.
 pub fn now(faulty: &Faulty) {
     for &operation in Operation::ALL {
         faulty.plan_always(operation, Fault::Hang);
     }
 }
 
-/// The number of writes.
+/// Counts the writes of a process.
 #[derive(Debug, Clone, Default)]
 pub struct Writes(Arc<Mutex<u32>>);
 
 impl Writes {
-    /// Returns the number so far. It stops at the deadly write.
+    /// Returns the number so far, which stops at the write that kills the process.
     pub fn count(&self) -> u32 {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Makes the process die at its `nth` write of a blob, message or deletion, counted from 1. That call is performed or
-/// not; it is never answered, nor are later ones.
+/// Makes the process die at its `nth` write of a blob, a message or a deletion, counted from 1. `performed`
+/// says whether that call is performed. Neither that call nor a later one is answered.
 pub fn at_write(faulty: &Faulty, nth: u32, performed: bool) -> Writes {
     let writes = Writes::default();
     for &operation in Operation::ALL {

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Returns the path of the built example `name`. Builds it if it is not up to date.
+/// Builds the example `name` if it is not up to date, and returns the path of its program.
 ///
 /// # Panics
 /// If it cannot be built.
 pub fn built(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let status = Command::new(env!("CARGO"))
-        // The whole workspace, so that the library has the features with which `cargo test` has built it.
+        // Builds the whole workspace, so that the library has the same features as in `cargo test`.
         .args(["build", "--quiet", "--workspace", "--example", name])
         .args(feature(name).map(|feature| format!("--features=jobqueue-examples/{feature}")))
         .current_dir(root)
@@ -35,7 +35,7 @@ fn feature(example: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the program's output, with its errors.
+/// Returns the output of a program, followed by its errors.
 pub fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }

@@ -1,4 +1,4 @@
-//! Storages that are as far away as Azure, or of which a part fails.
+//! Storages at the distance of Azure, and storages of which a part fails.
 
 use std::time::Duration;
 
@@ -8,13 +8,15 @@ use jobqueue_testing::faults::{AzureLike, Call, Faulty};
 
 use crate::jobs::{Task, in_memory, task, worker};
 
-/// Returns the pauses between calls of the storage, beyond the time of a call: deliberate waits, and calls that hung.
+/// Returns the pauses between storage calls that are longer than a call takes, that is, deliberate waits and
+/// calls that hung.
 pub fn pauses(calls: &[Call]) -> Vec<Duration> {
     let gaps = calls.windows(2).map(|two| two[1].at.duration_since(two[0].at));
     gaps.map(|gap| gap.saturating_sub(AzureLike::SLOWEST)).filter(|pause| !pause.is_zero()).collect()
 }
 
-/// Returns a storage of two shards with four dead letters of `tasks`, and the faults of the second shard.
+/// Returns a storage of two shards with four dead letters of `tasks`, and the handle for the faults of the
+/// second shard.
 pub async fn dead_letters_on_two_shards() -> (Storage, Faulty) {
     let (one, two) = (in_memory(), in_memory());
     let faulty = Faulty::new(&two);

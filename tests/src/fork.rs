@@ -1,14 +1,15 @@
-//! A child made by `fork` without `exec`, as some servers do.
-#![allow(unsafe_code)] // The standard library has no fork, since little is safe after it; that is what is tested.
+//! A child process made by `fork` without `exec`, as some servers make them.
+#![allow(unsafe_code)] // The standard library has no `fork`, which these tests need.
 
-/// Runs `child` in a child of this process, and returns its result: 0 to 127.
+/// Runs `child` in a forked process and returns its result, from 0 to 127.
 ///
 /// # Panics
-/// If there can be no child, or it ends otherwise.
+/// If the process cannot be forked, or is ended by a signal.
 pub fn fork(child: impl FnOnce() -> u8) -> u8 {
-    // SAFETY: of this process's threads the child has only the one that runs `child`. It may allocate, since the C libraries
-    // that the tests run on make that safe in a child; it takes no locks that another thread may have held, and it leaves by
-    // `_exit`, so that nothing of the parent's is run or dropped in it.
+    // SAFETY: of the threads of this process, the child has only the one that runs `child`. It may allocate,
+    // because the C libraries on which the tests run make allocation safe in a child. It takes no locks that
+    // another thread may have held, and it leaves by `_exit`, so that it neither runs nor drops anything of
+    // the parent.
     unsafe {
         match libc::fork() {
             -1 => panic!("no child: {}", std::io::Error::last_os_error()),

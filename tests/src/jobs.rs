@@ -7,7 +7,7 @@ use jobqueue::memory::TokioClock;
 use jobqueue::{Event, QueueMessage, Runtime, Storage, Worker, WorkerBuilder, memory};
 use serde::{Deserialize, Serialize};
 
-/// The message: a name and data. The lease is 30 s; there are 3 attempts.
+/// A message with a name and data. The lease is 30 s, and there are 3 attempts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, QueueMessage)]
 #[message(
     queue = "tasks",
@@ -30,14 +30,14 @@ pub fn task(name: impl Into<String>) -> Task {
     Task { name: name.into(), data: String::new() }
 }
 
-/// Returns the virtual clock of this thread, and so of its test: storage, queues, workers and sweeps must agree on
-/// the time.
+/// Returns the virtual clock of this thread and of its test. Storage, queues, workers and sweeps must use the
+/// same clock.
 pub fn clock() -> Arc<TokioClock> {
     thread_local!(static CLOCK: Arc<TokioClock> = Arc::default());
     CLOCK.with(Arc::clone)
 }
 
-/// Returns the runtime of a test on paused time, with [`clock`].
+/// Returns a runtime on paused time with [`clock`].
 pub fn runtime() -> Runtime {
     Runtime::virtual_time(clock())
 }
@@ -47,13 +47,14 @@ pub fn in_memory() -> Storage {
     memory::open_on(runtime())
 }
 
-/// Returns the number of payloads in blobs.
+/// Returns the number of payloads that are stored in blobs.
 pub async fn payloads(storage: &Storage) -> usize {
     let container = "jobqueue-payloads".parse().unwrap();
     storage.blobs().list_blobs(&container, "", None).await.unwrap().blobs.len()
 }
 
-/// Returns a worker on paused time: on [`runtime`], unless the storage has a runtime for that.
+/// Returns a worker on paused time. Uses [`runtime`], unless the storage already has a runtime without
+/// threads.
 pub fn worker(storage: &Storage) -> WorkerBuilder {
     let storage = storage.clone();
     Worker::builder(if storage.runtime().starts_threads() {
@@ -63,7 +64,7 @@ pub fn worker(storage: &Storage) -> WorkerBuilder {
     })
 }
 
-/// Names in order.
+/// A list of names, in order.
 pub type Log = Arc<Mutex<Vec<String>>>;
 
 /// Returns a log of the outcomes of deliveries, and the listener that writes it.

@@ -1,6 +1,6 @@
-//! Records the log of the whole process at every level. For test programs of their own: a log of one thread misses a
-//! line now and then, because `tracing` caches for the whole process whether a callsite is enabled, and asks only the
-//! first thread that reaches it.
+//! Records the log of the whole process at every level. Use it only in separate test programs: a log of one
+//! thread sometimes misses a line, because `tracing` caches for the whole process whether a callsite is
+//! enabled, and asks only the first thread that reaches it.
 
 use std::fmt;
 use std::io;
@@ -12,16 +12,16 @@ use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::Writer;
 
-/// The log of a test, from [`record`] until this is dropped. Tests that record wait for each other.
+/// The log of a test, from [`record`] until this value is dropped. Tests that record wait for each other.
 #[derive(Debug)]
 pub struct Log {
     _turn: MutexGuard<'static, ()>,
 }
 
-/// Begins an empty log. The first call takes over the process's subscriber.
+/// Starts an empty log. The first call sets the subscriber of the process.
 ///
 /// # Panics
-/// When another subscriber has been set.
+/// If another subscriber has been set.
 pub fn record() -> Log {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,14 +43,14 @@ impl Log {
     /// Returns all lines so far.
     ///
     /// # Panics
-    /// When the log is not UTF-8.
+    /// If the log is not UTF-8.
     pub fn text(&self) -> String {
         String::from_utf8(Recorder::shared().0.lock().unwrap().clone()).unwrap()
     }
 }
 
-/// Writes texts as they are, like many exporters. The usual format would quote them, and so hide a line break that the
-/// library lets through.
+/// Writes texts unchanged, like many exporters. The default format quotes them, which would hide a line break
+/// that the library lets through.
 struct AsTheyAre;
 
 impl<'w> FormatFields<'w> for AsTheyAre {
@@ -101,7 +101,7 @@ impl io::Write for Recorder {
     }
 }
 
-/// A subscriber that panics at each event of the framework, and each time one of its spans is entered.
+/// A subscriber that panics at each event of the framework, and whenever a span of the framework is entered.
 #[derive(Debug)]
 pub struct Broken;
 

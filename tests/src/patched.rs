@@ -1,4 +1,4 @@
-//! The blobs of a storage with single operations changed, for tests of leaders.
+//! The blobs of a storage with some operations changed, for tests of leaders.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use jobqueue::storage::{
     StoreError,
 };
 
-/// Passes every call on, except for the changed ones.
+/// Forwards every call except the changed ones.
 #[derive(Clone, Default)]
 pub struct Patched {
     taken: Option<Arc<dyn Fn(LeaseId) + Send + Sync>>,
     renews_anything: bool,
-    apart: Option<Arc<dyn BlobStore>>,
+    detached: Option<Arc<dyn BlobStore>>,
 }
 
 impl Patched {
@@ -25,28 +25,28 @@ impl Patched {
         Self::default()
     }
 
-    /// Reports the ids of acquired leases, which leaders keep to themselves.
+    /// Reports the ids of acquired leases, which leaders do not expose.
     #[must_use]
     pub fn on_taken(mut self, report: impl Fn(LeaseId) + Send + Sync + 'static) -> Self {
         self.taken = Some(Arc::new(report));
         self
     }
 
-    /// Renews any lease under any id; only the returned id shows it.
+    /// Makes every renewal succeed, under whatever id. Only the returned id differs.
     #[must_use]
     pub fn renewing_anything(mut self) -> Self {
         self.renews_anything = true;
         self
     }
 
-    /// Sets the store for separate connections.
+    /// Sets the store that a detached handle uses.
     #[must_use]
-    pub fn apart(mut self, apart: &Arc<dyn BlobStore>) -> Self {
-        self.apart = Some(Arc::clone(apart));
+    pub fn detached(mut self, detached: &Arc<dyn BlobStore>) -> Self {
+        self.detached = Some(Arc::clone(detached));
         self
     }
 
-    /// Returns a storage with the queues of one and the patched blobs of another.
+    /// Returns a storage with the queues of `queues` and the patched blobs of `blobs`.
     pub fn storage(self, queues: &Storage, blobs: &Storage) -> Storage {
         let blobs = Intercepted::blobs(Arc::clone(blobs.blobs()), &Arc::new(self));
         Storage::new(Arc::clone(queues.queues().store()), blobs, "patched")
@@ -62,7 +62,7 @@ impl fmt::Debug for Patched {
 impl Interceptor for Patched {
     fn blob_powers(&self, powers: BlobPowers) -> BlobPowers {
         let leases = powers.leases.map(|inner| Arc::new(PatchedLeases { inner, patched: self.clone() }) as _);
-        let detach = self.apart.clone().map(|apart| Arc::new(Apart(apart)) as _).or(powers.detach);
+        let detach = self.detached.clone().map(|blobs| Arc::new(DetachedBlobs(blobs)) as _).or(powers.detach);
         BlobPowers { leases, detach, ..powers }
     }
 }
@@ -89,9 +89,10 @@ impl BlobLeases for PatchedLeases {
     }
 
     async fn renew_lease(&self, blob: &BlobName, lease: &LeaseId) -> Result<LeaseId, StoreError> {
-        match self.patched.renews_anything {
-            true => Ok(LeaseId::random(&Runtime::new())),
-            false => self.inner.renew_lease(blob, lease).await,
+        if self.patched.renews_anything {
+            Ok(LeaseId::random(&Runtime::new()))
+        } else {
+            self.inner.renew_lease(blob, lease).await
         }
     }
 
@@ -101,9 +102,9 @@ impl BlobLeases for PatchedLeases {
 }
 
 #[derive(Debug)]
-struct Apart(Arc<dyn BlobStore>);
+struct DetachedBlobs(Arc<dyn BlobStore>);
 
-impl Detach<dyn BlobStore> for Apart {
+impl Detach<dyn BlobStore> for DetachedBlobs {
     fn detached(&self) -> Arc<dyn BlobStore> {
         Arc::clone(&self.0)
     }

@@ -1,7 +1,7 @@
 //! A proxy between a client and Azurite that loses, delays, truncates or garbles answers.
 //!
-//! It understands just enough of HTTP/1.1 to know where a request ends. Each exchange has a connection of its own to
-//! the other side, so that an answer ends with its connection.
+//! The proxy understands just enough of HTTP/1.1 to know where a request ends. It opens a new connection to
+//! the server for each exchange, so that an answer ends with its connection.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,28 +14,28 @@ use tokio::net::{TcpListener, TcpStream};
 /// A fault of one exchange.
 #[derive(Debug, Clone)]
 pub enum Fault {
-    /// The request is not passed on, and the connection closes.
+    /// The request is not forwarded, and the connection closes.
     Refuse,
-    /// The request is performed; the connection closes without an answer.
+    /// The request is performed, and the connection closes without an answer.
     DropAnswer,
-    /// The request is performed; the answer never comes.
+    /// The request is performed, and the answer never arrives.
     Hang,
-    /// The request is performed; only this number of bytes of the answer arrives.
+    /// The request is performed, and only this number of bytes of the answer arrives.
     Truncate(usize),
-    /// The request is performed; the answer keeps its head, and its body becomes nonsense of the same length.
+    /// The request is performed. The answer keeps its head, and its body becomes garbage of the same length.
     Garble,
-    /// The request is not passed on; this is the answer, byte for byte.
+    /// The request is not forwarded. This is the answer, byte for byte.
     Answer(Vec<u8>),
-    /// Like `Answer`, followed by this piece again and again until the client hangs up.
+    /// Like `Answer`, followed by this piece repeatedly until the client disconnects.
     Endless(Vec<u8>, Vec<u8>),
-    /// The request is performed; in the whole answer the first text is replaced by the second.
+    /// The request is performed. In the whole answer, the first text is replaced by the second.
     Replace(String, String),
 }
 
-/// A fault, and the text that must occur in the first line of its request (`PUT /account/queue?… HTTP/1.1`).
+/// A text that must occur in the first line of the request (`PUT /account/queue?… HTTP/1.1`), and the fault.
 type Plan = (String, Fault);
 
-/// A running proxy; it stops with the runtime.
+/// A running proxy, which stops with the runtime.
 #[derive(Debug, Clone)]
 pub struct Proxy {
     address: SocketAddr,
@@ -46,13 +46,13 @@ pub struct Proxy {
 struct State {
     upstream: String,
     plans: Mutex<VecDeque<Plan>>,
-    /// The fault of every request without a plan, if there is one.
+    /// The fault of every request without a plan, if any.
     outage: Mutex<Option<Fault>>,
     seen: Mutex<Vec<String>>,
 }
 
 impl Proxy {
-    /// Starts a proxy before `endpoint` (`http://127.0.0.1:PORT/…`).
+    /// Starts a proxy in front of `endpoint` (`http://127.0.0.1:PORT/…`).
     pub async fn start(endpoint: &str) -> Self {
         let url = url::Url::parse(endpoint).expect("an endpoint");
         let upstream = format!("{}:{}", url.host_str().expect("a host"), url.port().expect("a port"));
@@ -68,36 +68,36 @@ impl Proxy {
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let state = Arc::clone(&shared);
-                // A client that hangs up is no failure of the proxy.
+                // A client that disconnects is not a failure of the proxy.
                 tokio::spawn(async move { state.serve(client).await.ok() });
             }
         });
         Self { address, state }
     }
 
-    /// Returns the same path with the proxy's address.
+    /// Returns the endpoint with the address of the proxy.
     pub fn endpoint(&self, endpoint: &str) -> String {
         let mut url = url::Url::parse(endpoint).expect("an endpoint");
         url.set_port(Some(self.address.port())).expect("a URL with a port");
         url.into()
     }
 
-    /// Plans a fault for the next request whose first line contains `part`. Plans are used in order, once each.
+    /// Plans a fault for the next request whose first line contains `part`. Each plan is used once, in order.
     pub fn plan(&self, part: &str, fault: Fault) {
         self.state.plans.lock().expect("no panic").push_back((part.to_owned(), fault));
     }
 
-    /// Applies `fault` to every request, until it is lifted with `None`.
+    /// Applies `fault` to every request, until this is called with `None`.
     pub fn outage(&self, fault: Option<Fault>) {
         *self.state.outage.lock().expect("no panic") = fault;
     }
 
-    /// Returns the first lines of all requests so far.
+    /// Returns the first line of each request so far, followed by its range if it has one.
     pub fn seen(&self) -> Vec<String> {
         self.state.seen.lock().expect("no panic").clone()
     }
 
-    /// Returns the number of requests so far that have `part` in their first line.
+    /// Returns the number of requests so far whose first line contains `part`.
     pub fn count(&self, part: &str) -> usize {
         self.seen().iter().filter(|line| line.contains(part)).count()
     }
@@ -108,7 +108,7 @@ impl State {
         let Some(request) = read_request(&mut client).await? else { return Ok(()) };
         let text = String::from_utf8_lossy(&request);
         let line = text.lines().next().unwrap_or_default().to_owned();
-        // Part of what is seen: the range of a read.
+        // Also records the range of a read.
         let head = text.lines().take_while(|line| !line.is_empty());
         let range = head.filter(|line| line.to_ascii_lowercase().starts_with("range:"));
         let seen = [line.as_str()].into_iter().chain(range).collect::<Vec<_>>().join(" ");
@@ -134,7 +134,7 @@ impl State {
         match fault {
             Some(Fault::DropAnswer) => Ok(()),
             Some(Fault::Hang) => {
-                // Until the client gives up.
+                // Waits until the client gives up.
                 client.read(&mut [0; 1]).await.map(drop)
             }
             Some(Fault::Truncate(bytes)) => client.write_all(&answer[..bytes.min(answer.len())]).await,
@@ -160,7 +160,7 @@ impl State {
     }
 }
 
-/// Reads one request, head and body; `None` if the client closes instead.
+/// Reads one request, head and body, or returns `None` if the client closes the connection.
 async fn read_request(client: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     let mut request = Vec::new();
     loop {
@@ -177,7 +177,7 @@ async fn read_request(client: &mut TcpStream) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Returns the place where the body begins.
+/// Returns the position at which the body begins.
 fn head_end(bytes: &[u8]) -> Option<usize> {
     bytes.windows(4).position(|window| window == b"\r\n\r\n").map(|at| at + 4)
 }
@@ -186,7 +186,7 @@ fn garbled(mut answer: Vec<u8>) -> Vec<u8> {
     let end = head_end(&answer).unwrap_or(answer.len());
     let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
     if head.contains("transfer-encoding: chunked") {
-        // The framing is removed: the body lasts until the connection closes.
+        // Removes the framing, so that the body lasts until the connection closes.
         let head = unframed(&String::from_utf8_lossy(&answer[..end]));
         return [head.as_bytes(), b"\xFF\x00<<not xml>>"].concat();
     }
@@ -194,8 +194,8 @@ fn garbled(mut answer: Vec<u8>) -> Vec<u8> {
     answer
 }
 
-/// An answer whose body is delimited by the end of the connection, so that its length may change. Chunks of
-/// Azurite's short answers are single, and their size lines vanish with the framing.
+/// Returns the answer without framing: the end of the connection delimits its body, so that its length may
+/// change. A short answer of Azurite has a single chunk, whose size lines are removed.
 fn unframed(answer: &str) -> String {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
     let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");

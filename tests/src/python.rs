@@ -7,28 +7,28 @@ use std::process::{Command, Stdio};
 use jobqueue_test_support::python::environment;
 use serde_json::Value;
 
-/// Sends jobs with `interop/producer.py`; returns the identities of the events.
+/// Sends jobs with `interop/producer.py`, and returns the identities of the events.
 ///
 /// # Panics
-/// Without Python, and when the program fails.
+/// If Python is missing, or the program fails.
 pub fn produce(connection: &str, queue: &str, jobs: &[Value]) -> Vec<String> {
     let input: String = jobs.iter().map(|job| format!("{job}\n")).collect();
     run("producer.py", &[connection, queue], &input).lines().map(str::to_owned).collect()
 }
 
-/// The findings of `interop/consumer.py`.
+/// The output of `interop/consumer.py`.
 #[derive(Debug)]
 pub struct Consumed {
     /// The queue's metadata.
     pub metadata: Value,
-    /// For each message its `text`, `dequeue_count` and `event`.
+    /// The `text`, `dequeue_count` and `event` of each message.
     pub messages: Vec<Value>,
 }
 
 /// Reads a queue with `interop/consumer.py`, and empties it unless it only peeks.
 ///
 /// # Panics
-/// Without Python, and when the program fails.
+/// If Python is missing, or the program fails.
 pub fn consume(connection: &str, queue: &str, peek: bool) -> Consumed {
     let arguments = [connection, queue, "--peek"];
     let output = run("consumer.py", &arguments[..if peek { 3 } else { 2 }], "");
@@ -37,10 +37,10 @@ pub fn consume(connection: &str, queue: &str, peek: bool) -> Consumed {
     Consumed { metadata, messages: lines.collect() }
 }
 
-/// Runs `interop/jobs.py`, which knows the wire format and nothing of this library; returns what it has printed.
+/// Runs `interop/jobs.py`, which knows the wire format and nothing else of this library. Returns its output.
 ///
 /// # Panics
-/// Without Python, and when the program fails.
+/// If Python is missing, or the program fails.
 pub fn jobs(connection: &str, queue: &str, command: &[&str], input: &str) -> String {
     let arguments: Vec<&str> = [connection, queue].into_iter().chain(command.iter().copied()).collect();
     run("jobs.py", &arguments, input)

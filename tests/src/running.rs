@@ -1,4 +1,4 @@
-//! A worker in the background whose deliveries a test waits for, one by one, in real time.
+//! A worker in the background, whose deliveries a test awaits one by one, in real time.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use jobqueue::{Event, JobInfo, Outcome, Report, WorkerBuilder};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-/// The time limit of a step of a test, however busy the machine is.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The time limit of a step of a test, generous enough for a busy machine.
+const STEP_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A worker that has begun to poll.
+/// A worker that has started to poll.
 #[derive(Debug)]
 pub struct Running {
     stop: oneshot::Sender<()>,
@@ -20,7 +20,7 @@ pub struct Running {
 /// The end of a delivery.
 #[derive(Debug)]
 pub struct Ended {
-    /// The job, if the message was one.
+    /// The job, if the message contained one.
     pub job: Option<JobInfo>,
     /// The outcome of the delivery.
     pub outcome: Outcome,
@@ -29,7 +29,7 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// The outcome's name.
+    /// Returns the name of the outcome.
     pub fn name(&self) -> &'static str {
         self.outcome.as_str()
     }
@@ -41,8 +41,8 @@ impl Running {
     /// # Panics
     /// If it does not start.
     pub async fn start(builder: WorkerBuilder) -> Self {
-        let (tell, events) = mpsc::unbounded_channel();
-        let listener = move |event: &Event| drop(tell.send(event.clone()));
+        let (sender, events) = mpsc::unbounded_channel();
+        let listener = move |event: &Event| drop(sender.send(event.clone()));
         let worker = builder.on_event(listener).build().expect("a worker that fits together");
         let (stop, stopped) = oneshot::channel();
         let worker = tokio::spawn(worker.run_until(async { drop(stopped.await) }));
@@ -54,7 +54,7 @@ impl Running {
     /// Returns the next event for which `find` returns a value.
     ///
     /// # Panics
-    /// If there is none in two minutes.
+    /// If no such event occurs within two minutes.
     pub async fn until<T>(&mut self, find: impl Fn(Event) -> Option<T>) -> T {
         let next = async {
             loop {
@@ -64,7 +64,7 @@ impl Running {
                 }
             }
         };
-        tokio::time::timeout(PATIENCE, next).await.expect("what is waited for happens")
+        tokio::time::timeout(STEP_TIMEOUT, next).await.expect("what is waited for happens")
     }
 
     /// Returns the end of the next delivery.
@@ -81,10 +81,10 @@ impl Running {
     /// Stops the worker.
     ///
     /// # Panics
-    /// If it does not stop, or failed.
+    /// If the worker does not stop, or failed.
     pub async fn stop(self) -> Report {
         drop(self.stop);
-        let report = tokio::time::timeout(PATIENCE, self.worker).await.expect("a worker that stops");
+        let report = tokio::time::timeout(STEP_TIMEOUT, self.worker).await.expect("a worker that stops");
         report.expect("no panic").expect("a worker that ran")
     }
 }

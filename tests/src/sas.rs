@@ -10,13 +10,13 @@ use crate::azurite::{ACCOUNT, KEY};
 /// The version of the signing rules.
 const VERSION: &str = "2021-12-02";
 
-/// Returns an account SAS for queues and blobs with `permissions` (letters such as `raup`), valid from 2020 to
-/// `expiry`, for containers and objects: what an application needs.
+/// Returns an account SAS for queues and blobs with `permissions` (letters such as `raup`), valid from 2020
+/// to `expiry`, for containers and objects. An application needs no more.
 pub fn account_sas(permissions: &str, expiry: &str) -> String {
     account_sas_for("co", permissions, expiry)
 }
 
-/// Like [`account_sas`], for other resource types; listing queues needs `s`.
+/// Like [`account_sas`], but for other resource types. Listing queues needs `s`.
 pub fn account_sas_for(types: &str, permissions: &str, expiry: &str) -> String {
     let (start, services) = ("2020-01-01T00:00:00Z", "bq");
     let text = format!(

@@ -1,7 +1,7 @@
 //! Repeatable randomness.
 
-/// Returns the seed of a test: a new one, or that of `JOBQUEUE_SEED`, to repeat a run. Prints it, so that a failure
-/// shows it.
+/// Returns the seed of a test: the value of `JOBQUEUE_SEED`, to repeat a run, or else a random one. Prints
+/// the seed, so that a failure shows it.
 ///
 /// # Panics
 /// If the variable is not a number.

@@ -1,11 +1,11 @@
-//! Reports broken promises.
+//! Expectations of promises, and the report of a broken promise.
 
 use std::fmt;
 use std::panic::Location;
 
 use jobqueue::storage::{StoreError, StoreErrorKind};
 
-/// The report of a broken promise: the place, and the observed behaviour.
+/// The report of a broken promise: the place in the suite, and the observed behaviour.
 #[derive(Debug)]
 pub struct Broken {
     place: &'static Location<'static>,
@@ -36,7 +36,7 @@ impl std::error::Error for Broken {
     }
 }
 
-/// Reports an operation that should have succeeded.
+/// An operation failed that should have succeeded.
 impl From<StoreError> for Broken {
     #[track_caller]
     fn from(error: StoreError) -> Self {
@@ -45,7 +45,7 @@ impl From<StoreError> for Broken {
     }
 }
 
-/// Expects an error of one of `kinds` that is not ambiguous.
+/// Expects an error whose kind is among `kinds` and that is not ambiguous.
 #[track_caller]
 pub(super) fn refused<T>(result: Result<T, StoreError>, kinds: &[StoreErrorKind]) -> Result<(), Broken> {
     match result {
@@ -60,7 +60,7 @@ pub(super) fn refused<T>(result: Result<T, StoreError>, kinds: &[StoreErrorKind]
     }
 }
 
-/// Expects `refused` where the documented rule holds, and success where the storage deviates from it.
+/// Expects `refused` if the storage follows the documented rule, and success if it deviates from the rule.
 #[track_caller]
 pub(super) fn refused_unless<T>(
     deviates: bool,

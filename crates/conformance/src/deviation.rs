@@ -1,73 +1,80 @@
-//! The known differences between a storage and Azure's documentation.
+//! Known differences between a storage and the documentation of Azure Storage.
 
-/// A documented difference of a storage. A promise that it touches asserts the difference instead.
+/// A documented difference of a storage. A promise that a deviation affects asserts the difference instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Deviation {
-    /// A receipt whose visibility timeout is over is accepted until another worker gets the message, whatever
-    /// [`ExpiredReceipt`](jobqueue::storage::ExpiredReceipt) says. Azure itself does so, and so does Azurite.
+    /// A receipt whose visibility timeout is over is accepted until another worker receives the message,
+    /// whatever [`ExpiredReceipt`](jobqueue::storage::ExpiredReceipt) says. Azure Storage itself, and
+    /// Azurite.
     ExpiryNotChecked,
-    /// All messages of one get have the same receipt, and each accepts those of the others. Azurite.
+    /// All messages of one get share a receipt, which is accepted for each of them. Azurite.
     BatchSharesReceipt,
-    /// An update may hide a message until after its time to live. Azurite.
+    /// An update may hide a message beyond its time to live. Azurite.
     VisibilityBeyondExpiryAccepted,
-    /// A text that is within 64 KiB but too large once escaped for XML is accepted. Azurite.
+    /// A text within 64 KiB is accepted although it is too large once escaped for XML. Azurite.
     EscapedSizeNotChecked,
     /// Characters that XML 1.0 cannot carry are accepted in texts. Azurite.
     IllegalCharactersAccepted,
-    /// A queue's metadata names need not be identifiers. Azurite.
+    /// The names of a queue's metadata need not be identifiers. Azurite.
     MetadataNamesNotChecked,
-    /// A queue's metadata may have more than 8 KiB. Azurite.
+    /// The metadata of a queue may exceed 8 KiB. Azurite.
     MetadataSizeNotChecked,
     /// Expired messages are counted until the next operation on the queue. Azurite.
     CountKeepsExpired,
-    /// A get does not tell when the next message becomes visible.
+    /// A get does not say when the next message becomes visible.
     NextVisibleUnknown,
-    /// Durations are refused or rounded up to whole seconds. Azure itself, and Azurite.
+    /// Durations with fractions of a second are refused, or rounded up to whole seconds. Azure Storage
+    /// itself, and Azurite.
     WholeSeconds,
     /// An expired blob lease is renewed under any id. Azurite.
     RenewWithWrongIdAfterExpiry,
-    /// A write that names a lease creates the blob if there is none. Azurite.
+    /// A write under a lease creates the blob if it does not exist. Azurite.
     LeaseOnMissingBlobIgnored,
-    /// A lock has the length of its queue, whatever the caller asks for. Service Bus.
+    /// A lock has the length that its queue sets, whatever the caller asks for. Service Bus.
     LockOfFixedLength,
     /// A renewal keeps the receipt. Service Bus.
     RenewalKeepsReceipt,
-    /// The receipt of a put cancels a delayed message until its delay is over, and no other message. Service Bus.
+    /// The receipt of a put cancels a delayed message until its delay is over, and cancels no other message.
+    /// Service Bus.
     PutReceiptCancelsDelayOnly,
-    /// A peek shows leased messages as well. Service Bus.
+    /// A peek also shows leased messages. Service Bus.
     PeekShowsLeased,
     /// Clearing a queue leaves leased messages. Service Bus.
     ClearKeepsLeased,
     /// An expired receipt is refused even if expired receipts are allowed. Service Bus.
     ExpiredNeverAllowed,
-    /// The receipt of a message that was given back is refused as one of a message that is gone, not as expired. Service Bus: the
-    /// lock is over, and its former owner is unknown.
+    /// The receipt of a released message is refused as if the message were gone, not as expired. Service Bus:
+    /// the lock is over, and the service no longer knows its owner.
     ReleaseEndsReceipt,
-    /// A get may return fewer messages than are visible, though not none. Service Bus, from queues that require sessions: each message
-    /// is one of another session, and the first does not wait for the others.
+    /// A get may return fewer messages than are visible, but at least one. Service Bus, from queues that
+    /// require sessions: each message of the answer belongs to another session, and the first session does
+    /// not wait for the others.
     GetMayBeShort,
-    /// A message that is put with a delay gets its position in its group when the delay is over. Service Bus, in queues that require sessions.
+    /// A message that is put with a delay gets its position in its group when the delay is over. Service Bus,
+    /// in queues that require sessions.
     DelayedJoinsLater,
-    /// The storage keeps the order of groups, and not in a queue that is created like any other. Service Bus, whose queues keep it only if they
-    /// require sessions.
+    /// The storage keeps the order of groups, but not in queues that are created without special options.
+    /// Service Bus, whose queues keep the order only if they require sessions.
     UnorderedQueues,
-    /// A receipt whose lease has ended is refused as expired, even if another client has received the message since, or
-    /// its time to live has passed. Service Bus: a lost lock or session does not reveal the state of its message.
+    /// A receipt whose lease has ended is refused as expired, even if another client has received the message
+    /// since, or its time to live is over. Service Bus: a lost lock or session does not reveal the state of
+    /// its message.
     EndedLeaseIsExpired,
 }
 
 impl Deviation {
-    /// Returns the promises that a storage with this deviation breaks, each with the beginning of the text of the expectation that fails, so long that no other failure has it. The suite then
-    /// requires that it fails there: any other failure breaks the promise. The other deviations are asserted in the promises that
-    /// they touch.
+    /// Returns the promises that a storage with this deviation breaks, each with the beginning of the text of
+    /// the failure. The beginning is long enough to match no other failure of the promise, because the suite
+    /// then requires exactly this failure: any other failure breaks the promise. Deviations that are not
+    /// listed here are asserted inside the promises that they affect.
     pub(super) fn breaks(self) -> &'static [(&'static str, &'static str)] {
         match self {
             Self::LockOfFixedLength => &[
                 ("get::tells_the_time_of_return", "LeasedMessage {"),
                 ("update::extends_the_lease", "it became visible all the same"),
                 ("update::does_not_prolong_life", EXPIRED),
-                // Nothing shortens a lock that goes on.
+                // No request shortens a lock that goes on.
                 ("subscriptions::notify_of_a_release_with_a_delay", "no notification came"),
             ],
             Self::RenewalKeepsReceipt => &[
@@ -103,7 +110,8 @@ impl Deviation {
             )],
             Self::UnorderedQueues => UNORDERED_QUEUES,
             Self::EndedLeaseIsExpired => &[
-                // The timeout of the update ends after the message's life; the adapter refuses that before it asks.
+                // The timeout of the update would end after the message's life, which the adapter refuses
+                // before it sends a request.
                 ("ttl::ends_receipts", "refused with InvalidInput, expected [MessageNotFound]"),
                 ("receipt::of_a_predecessor_does_not_delete", "refused with LeaseExpired"),
                 ("receipt::of_a_predecessor_does_not_update", "refused with LeaseExpired"),
@@ -116,7 +124,7 @@ impl Deviation {
     }
 }
 
-/// The promises of ordered groups that are tried without the receipt of a put.
+/// The promises about ordered groups that can be checked without the receipt of a put.
 const UNORDERED_QUEUES: &[(&str, &str)] = &[
     ("groups::are_delivered_in_order", UNORDERED),
     ("groups::wait_for_a_message_that_is_given_back", UNORDERED),
@@ -129,11 +137,11 @@ const UNORDERED_QUEUES: &[(&str, &str)] = &[
     ("groups::go_on_while_others_are_put", UNORDERED),
 ];
 
-/// The failure of a queue without order, of a storage with ordered groups.
+/// The failure of a storage with ordered groups whose queue keeps no order.
 pub(super) const UNORDERED: &str = "the storage has ordered groups, and keeps no order in this queue";
-/// The refusal of a receipt whose lease is over.
+/// The refusal of a receipt whose lease has ended.
 const EXPIRED: &str = "the storage refused: LeaseExpired";
-/// The refusal of a receipt that is good for no message.
+/// The refusal of a receipt that is valid for no message.
 const NOT_FOUND: &str = "the storage refused: MessageNotFound";
 
 const RELEASE_ENDS_RECEIPT: (&str, &str) =

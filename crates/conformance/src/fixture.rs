@@ -1,4 +1,4 @@
-//! Short helpers for the operations of promises on a queue or a blob.
+//! Short helpers for the queue and blob operations of promises.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,11 +13,11 @@ use jobqueue::storage::{
 };
 use jobqueue::{QueueName, Runtime};
 
-/// A time that does not run out while a promise is tried, in real time too.
-pub(super) const LONG: Duration = secs(600);
+/// A visibility timeout or delay that does not run out while a promise is checked, not even in real time.
+pub(super) const LONG_TIMEOUT: Duration = secs(600);
 
-/// The kinds with which a stale receipt, or that of another message, may be refused; Azure's own documentation changed
-/// over time.
+/// The kinds with which a stale receipt, or the receipt of another message, may be refused. Azure's own
+/// documentation of them changed over time.
 pub(super) const STALE: &[StoreErrorKind] =
     &[StoreErrorKind::PopReceiptMismatch, StoreErrorKind::MessageNotFound];
 
@@ -63,13 +63,13 @@ impl TestQueue {
         Ok(received.messages)
     }
 
-    /// Gets exactly one message; otherwise the promise is broken.
+    /// Gets one message. If there is none, the promise is broken.
     pub(super) async fn get_one(&self, visibility: Duration) -> Result<LeasedMessage, Broken> {
         let mut messages = self.get(1, visibility).await?;
         messages.pop().ok_or_else(|| Broken::new("a message should be visible, and is not"))
     }
 
-    /// Gets all visible messages, by as many gets as necessary.
+    /// Gets all visible messages, with as many gets as necessary.
     pub(super) async fn get_all(&self, visibility: Duration) -> Result<Vec<LeasedMessage>, StoreError> {
         let mut all = Vec::new();
         loop {
@@ -90,10 +90,10 @@ impl TestQueue {
         self.get_one(visibility).await
     }
 
-    /// Puts a message, receives it, and puts it back for a while. Returns its newest receipt.
+    /// Puts a message, receives it, and releases it with a delay. Returns its newest receipt.
     pub(super) async fn put_back(&self, text: &str) -> Result<MessageRef, Broken> {
-        let message = self.put_and_get(text, LONG).await?.message;
-        let updated = self.update_with(&message, UpdateMessage::new(LONG).ending_lease()).await?;
+        let message = self.put_and_get(text, LONG_TIMEOUT).await?.message;
+        let updated = self.update_with(&message, UpdateMessage::new(LONG_TIMEOUT).ending_lease()).await?;
         Ok(MessageRef { receipt: updated.receipt, ..message })
     }
 
@@ -101,7 +101,7 @@ impl TestQueue {
         self.store.peek(&self.name, count).await
     }
 
-    /// Peeks at exactly one message; otherwise the promise is broken.
+    /// Peeks at one message. If there is none, the promise is broken.
     pub(super) async fn peek_one(&self) -> Result<PeekedMessage, Broken> {
         let mut messages = self.peek(1).await?;
         messages.pop().ok_or_else(|| Broken::new("a message should be visible, and is not"))
@@ -116,7 +116,7 @@ impl TestQueue {
     }
 
     pub(super) async fn update_text(&self, message: &MessageRef, text: &str) -> Result<Updated, StoreError> {
-        self.update_with(message, UpdateMessage::new(LONG).with_text(text.to_owned())).await
+        self.update_with(message, UpdateMessage::new(LONG_TIMEOUT).with_text(text.to_owned())).await
     }
 
     pub(super) async fn update_with(
@@ -210,7 +210,7 @@ impl TestBlob {
         self.leases()?.release_lease(&self.name, &id).await
     }
 
-    /// Takes the lease for a minute; returns its id.
+    /// Acquires the lease for a minute and returns its id.
     pub(super) async fn leased(&self) -> Result<LeaseId, Broken> {
         let id = lease_id();
         self.acquire(60, id).await?;

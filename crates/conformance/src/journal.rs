@@ -1,4 +1,4 @@
-//! Promises of journals of ended jobs.
+//! Promises about journals of ended jobs.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -8,7 +8,7 @@ use jobqueue::storage::{JournalEntry, JournalPage, JournalQuery, JournalStore};
 
 const YEAR: Duration = Duration::from_secs(366 * 86_400);
 
-/// The journal of a subject, with entries of a queue of its own.
+/// The journal of a subject, with entries of a queue that no other promise uses.
 struct TestJournal {
     journal: Arc<dyn JournalStore>,
     queue: Arc<str>,
@@ -21,13 +21,14 @@ impl TestJournal {
         let journal = subject.storage().stores().blob_powers.journal.clone();
         let journal = journal.ok_or_else(|| Broken::new("the storage keeps no journal"))?;
         let queue = Arc::from(subject.queue_name()?.as_str());
-        // Entries with the same time and number are one, whatever their queue. Of another promise or run they are of another time.
+        // Entries with the same time and number count as one, whatever their queue. The random start keeps
+        // other promises and runs apart.
         let random = uuid::Uuid::new_v4().as_u64_pair().1 % (YEAR.as_secs() * 1_000_000);
         let start = SystemTime::UNIX_EPOCH + Duration::from_micros(1_800_000_000_000_007 + random);
         Ok(Self { journal, queue, start })
     }
 
-    /// Returns an entry of a completed job that ended so many microseconds after the start.
+    /// Returns the entry of a completed job that ended this many microseconds after the start.
     fn entry(&self, micros: u64) -> JournalEntry {
         let ended = self.start + Duration::from_micros(micros);
         JournalEntry {
@@ -49,7 +50,7 @@ impl TestJournal {
         }
     }
 
-    /// Returns the entry of a job that died.
+    /// Returns the entry of a job that was dead-lettered.
     fn failure(&self, micros: u64, error: &str) -> JournalEntry {
         JournalEntry {
             outcome: Arc::from("dead_lettered"),
@@ -73,7 +74,7 @@ impl TestJournal {
         Ok(self.journal.search(&query).await?)
     }
 
-    /// Searches page after page.
+    /// Searches page by page.
     async fn pages(&self, limit: usize) -> Result<Vec<JournalEntry>, Broken> {
         let (mut entries, mut until) = (Vec::new(), None);
         loop {
@@ -108,7 +109,7 @@ promises! { "journal" if |storage| storage.stores().blob_powers.journal.is_some(
         ensure!(page.searched_to.is_none(), "there is nothing more, but the page says {:?}", page.searched_to);
     }
 
-    /// An entry that is appended again is one entry.
+    /// An entry that is appended twice is stored once.
     async fn keeps_a_repeated_entry_once(subject) {
         let journal = TestJournal::new(subject)?;
         let entries = [journal.entry(1), journal.entry(2)];
@@ -118,7 +119,7 @@ promises! { "journal" if |storage| storage.stores().blob_powers.journal.is_some(
         ensure!(found.len() == 2, "found {found:?}");
     }
 
-    /// Entries that ended at the same time are entries of their own, and stand on one page.
+    /// Entries that ended at the same time are separate entries, and are on one page.
     async fn keeps_entries_of_one_moment_together(subject) {
         let journal = TestJournal::new(subject)?;
         let same = |number| JournalEntry { number, ..journal.entry(2) };
@@ -127,7 +128,7 @@ promises! { "journal" if |storage| storage.stores().blob_powers.journal.is_some(
         ensure!(page.entries.len() == 4, "found {:?}", page.entries);
     }
 
-    /// Pages together have every entry once, whatever their size.
+    /// All pages together have every entry once, whatever the page size.
     async fn pages_neither_repeat_nor_miss_an_entry(subject) {
         let journal = TestJournal::new(subject)?;
         let mut entries: Vec<_> = (0..40).map(|n| JournalEntry { number: n, ..journal.entry(n / 3) }).collect();
@@ -141,7 +142,7 @@ promises! { "journal" if |storage| storage.stores().blob_powers.journal.is_some(
         }
     }
 
-    /// A search selects by id, key, kind, outcome and a part of the error, and by all that are set together.
+    /// A search selects by id, key, kind, outcome and a part of the error, and by any combination of them.
     async fn selects_by_each_field(subject) {
         let journal = TestJournal::new(subject)?;
         let other = JournalEntry { kind: Arc::from("letter"), ..journal.entry(3) };
@@ -175,7 +176,7 @@ promises! { "journal" if |storage| storage.stores().blob_powers.journal.is_some(
         ensure!(found == [journal.entry(3), journal.entry(2)], "found {found:?}");
     }
 
-    /// Entries expire if they ended longer ago than the given time, and no others.
+    /// Entries that ended longer ago than the given time expire, and no others do.
     async fn expires_what_ended_long_ago(subject) {
         let journal = TestJournal::new(subject)?;
         // Long before the entries of other promises.

@@ -1,8 +1,9 @@
-//! The promises of every storage, one function each, for any adapter to run.
+//! The promises of every storage, one function each, which any adapter can run.
 //!
-//! A promise is a sentence and an async function over a [`Subject`]: the storage under test, a way to let time pass,
-//! and the storage's documented [`Deviation`]s. Where a storage deviates, the promise asserts the *deviating*
-//! behaviour. So a storage that no longer deviates fails the suite until the exception is removed.
+//! A promise is a sentence and an async function over a [`Subject`]: the storage under test, a way to let
+//! time pass, and the documented [`Deviation`]s of the storage. Where a storage deviates, the promise asserts
+//! the *deviating* behaviour. So if a storage no longer deviates, the suite fails until the exception is
+//! removed.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -60,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_promise_has_a_name_of_its_own_and_a_sentence() {
+    fn every_promise_has_a_unique_name_and_a_sentence() {
         let names: HashSet<_> = promises().iter().map(Promise::name).collect();
         assert_eq!(names.len(), promises().len());
         for promise in promises() {

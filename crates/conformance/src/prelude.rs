@@ -8,5 +8,7 @@ pub(super) use jobqueue::storage::{
 };
 
 pub(super) use super::check::{refused, refused_unless};
-pub(super) use super::fixture::{LONG, STALE, TestBlob, TestQueue, lease_id, near, secs, with_receipt};
+pub(super) use super::fixture::{
+    LONG_TIMEOUT, STALE, TestBlob, TestQueue, lease_id, near, secs, with_receipt,
+};
 pub(super) use super::{Broken, Deviation, Subject};

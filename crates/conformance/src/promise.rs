@@ -1,4 +1,4 @@
-//! One promise: a name, a sentence, a function.
+//! A promise: a name, a sentence and a function.
 
 use std::fmt;
 use std::future::Future;
@@ -8,17 +8,17 @@ use jobqueue::Storage;
 
 use super::{Broken, Subject};
 
-type Running<'a> = Pin<Box<dyn Future<Output = Result<(), Broken>> + Send + 'a>>;
+type PromiseFuture<'a> = Pin<Box<dyn Future<Output = Result<(), Broken>> + Send + 'a>>;
 
-/// A promise of every storage, or of every storage with a power.
+/// A promise of every storage, or of every storage that has a certain power.
 #[derive(Clone, Copy)]
 pub struct Promise {
     pub(super) name: &'static str,
     pub(super) summary: &'static str,
     pub(super) slow: bool,
-    /// Returns whether a storage has the power that the promise is of.
+    /// Returns whether a storage has the power that the promise is about.
     pub(super) concerns: fn(&Storage) -> bool,
-    pub(super) run: for<'a> fn(&'a Subject) -> Running<'a>,
+    pub(super) run: for<'a> fn(&'a Subject) -> PromiseFuture<'a>,
 }
 
 impl Promise {
@@ -37,18 +37,21 @@ impl Promise {
         self.slow
     }
 
-    /// Returns whether the promise is one of `subject`: that of a power concerns only storages that have it.
+    /// Returns whether the promise applies to `subject`. A promise about a power applies only to storages
+    /// that have it.
     pub fn concerns(&self, subject: &Subject) -> bool {
         (self.concerns)(subject.storage())
     }
 
-    /// Checks whether `subject` keeps the promise. It does if the promise does not [concern](Self::concerns) it.
+    /// Checks whether `subject` keeps the promise. If the promise does not [apply](Self::concerns), it counts
+    /// as kept.
     ///
     /// # Errors
-    /// [`Broken`], which says where and how the storage breaks it.
+    /// [`Broken`] says where and how the storage breaks the promise.
     ///
     /// # Cancel safety
-    /// If the future is dropped, queues and containers of the subject are left behind; other promises do not use them.
+    /// If the future is dropped, queues and containers of the subject are left behind. Other promises do not
+    /// use them.
     pub async fn run(&self, subject: &Subject) -> Result<(), Broken> {
         if !self.concerns(subject) {
             return Ok(());
@@ -71,10 +74,11 @@ impl fmt::Debug for Promise {
     }
 }
 
-/// Declares the promises of a group: the doc comment is the promise's sentence, the function's name its name. A second
-/// parameter is a fixture of the subject's: `queue` is `subject.queue()`, and `queue: missing_queue` is
-/// `subject.missing_queue()`. `slow` marks those that let more than three seconds pass; `if` names the power that a
-/// storage must have.
+/// Declares the promises of a group. The doc comment, in one line, is the sentence of the promise, and the
+/// name of the function is its name. A second parameter is a fixture of the subject: `queue` stands for
+/// `subject.queue()`, and `queue: missing_queue` for `subject.missing_queue()`. `slow` marks promises that
+/// let more than three seconds pass. `if` is followed by a function that returns whether a storage has the
+/// required power.
 macro_rules! promises {
     (@slow) => { false };
     (@slow slow) => { true };

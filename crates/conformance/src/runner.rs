@@ -1,4 +1,4 @@
-//! Runs all promises and reports which were broken.
+//! Checks all promises and reports the broken ones.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -24,20 +24,21 @@ impl Report {
         self.kept
     }
 
-    /// Returns the names of the promises of powers that the storage does not have. They were not checked.
+    /// Returns the names of the promises that were not checked, because the storage does not have their
+    /// power.
     pub fn skipped(&self) -> &[&'static str] {
         &self.skipped
     }
 
-    /// Returns the promises that were not kept, by name.
+    /// Returns the names of the broken promises, each with its report.
     pub fn broken(&self) -> &[(&'static str, Broken)] {
         &self.broken
     }
 
-    /// Fails a test unless all promises were kept.
+    /// Panics unless all promises were kept.
     ///
     /// # Panics
-    /// If a promise was broken; the text lists all broken ones.
+    /// If a promise was broken. The text lists all broken promises.
     pub fn assert_kept(&self) {
         assert!(self.broken.is_empty(), "{self}");
     }
@@ -70,7 +71,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// Checks all promises on one subject, one after the other.
+/// Checks all promises on one subject, one after another.
 ///
 /// # Cancel safety
 /// As for [`Promise::run`].
@@ -82,8 +83,8 @@ pub async fn exercise(subject: &Subject) -> Report {
     Report::of(subject.storage().description(), results)
 }
 
-/// Checks all promises, up to `concurrency` at once, each on a subject of its own. It suits storages in real time,
-/// whose waits then overlap; the slow promises start first.
+/// Checks all promises, up to `concurrency` at once, each on a new subject. Use it for storages in real time,
+/// so that promises wait at the same time. The slow promises start first.
 ///
 /// # Cancel safety
 /// As for [`Promise::run`].
@@ -102,7 +103,8 @@ pub async fn run_all(make_subject: impl AsyncFn() -> Subject, concurrency: usize
     Report::of(&storage, done.into_iter().map(|(_, name, result, _)| (name, result)))
 }
 
-/// Checks one promise, unless the storage does not have its power. A storage that panics breaks that promise, not the run.
+/// Checks a promise, unless the storage lacks its power. If the storage panics, only this promise is broken
+/// and the run goes on.
 async fn attempt(promise: &Promise, subject: &Subject) -> Option<Result<(), Broken>> {
     if !promise.concerns(subject) {
         return None;

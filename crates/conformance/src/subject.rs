@@ -1,4 +1,4 @@
-//! The storage under test, with the properties that the promises need.
+//! The storage under test, with the facts that the promises need.
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -16,12 +16,12 @@ use jobqueue::clock::ManualClock;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{BlobName, ContainerName, Storage};
 
-type Passing = Pin<Box<dyn Future<Output = ()> + Send>>;
+type TimePassing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A storage under test, with a way to let its time pass.
 ///
-/// All queues and containers of promises have unique names, so that several subjects and several promises may use one
-/// storage at once, as long as its time is real.
+/// All queues and containers of promises have unique names. So several subjects and promises may use one
+/// storage at the same time, provided that its time is real.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -31,7 +31,7 @@ type Passing = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// use std::sync::Arc;
 ///
 /// # fn my_storage(clock: Arc<ManualClock>) -> Storage { memory::open_on(Runtime::new().with_clock(clock)) }
-/// // A storage that takes its time from a clock is tested without waiting; one with its own clock by `real_time`.
+/// // An injected clock avoids waiting. For a storage with its own clock, use `real_time`.
 /// let clock = Arc::new(ManualClock::new());
 /// let subject = Subject::virtual_time(my_storage(clock.clone()), clock);
 /// exercise(&subject).await.assert_kept();
@@ -39,7 +39,7 @@ type Passing = Pin<Box<dyn Future<Output = ()> + Send>>;
 /// ```
 pub struct Subject {
     storage: Storage,
-    advance: Box<dyn Fn(Duration) -> Passing + Send + Sync>,
+    advance: Box<dyn Fn(Duration) -> TimePassing + Send + Sync>,
     tolerance: Duration,
     deviations: BTreeSet<Deviation>,
     run: String,
@@ -48,12 +48,12 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Returns a subject whose time passes when `advance` is awaited. Instants that it reports may be wrong by
-    /// `tolerance`.
+    /// Returns a subject whose time passes when `advance` is awaited. The instants that the storage reports
+    /// may be wrong by `tolerance`.
     pub fn new(
         storage: Storage,
         tolerance: Duration,
-        advance: impl Fn(Duration) -> Passing + Send + Sync + 'static,
+        advance: impl Fn(Duration) -> TimePassing + Send + Sync + 'static,
     ) -> Self {
         let run = uuid::Uuid::new_v4().simple().to_string();
         Self {
@@ -67,7 +67,7 @@ impl Subject {
         }
     }
 
-    /// Returns a subject that takes the time from `clock`. Promises must not run concurrently on it.
+    /// Returns a subject whose time is `clock`. Promises must not run concurrently on it.
     pub fn virtual_time(storage: Storage, clock: Arc<ManualClock>) -> Self {
         Self::new(storage, Duration::from_millis(1), move |by| {
             clock.advance(by);
@@ -75,7 +75,8 @@ impl Subject {
         })
     }
 
-    /// Returns a subject in real time, in whole seconds: it waits a little longer than asked.
+    /// Returns a subject in real time, for storages that count whole seconds: it waits a little longer than
+    /// asked.
     pub fn real_time(storage: Storage) -> Self {
         Self::new(storage, Duration::from_secs(5), |by| {
             Box::pin(tokio::time::sleep(by + Duration::from_millis(300)))
@@ -89,7 +90,7 @@ impl Subject {
         self
     }
 
-    /// Keeps a value, such as a temporary folder, as long as the subject lives.
+    /// Keeps a value, such as a temporary folder, for as long as the subject lives.
     #[must_use]
     pub fn keeping(mut self, guard: impl Any + Send + Sync) -> Self {
         self._guard = Some(Box::new(guard));
@@ -101,23 +102,24 @@ impl Subject {
         &self.storage
     }
 
-    /// Returns whether the storage is declared to deviate in this.
+    /// Returns whether the storage is declared to have this deviation.
     pub fn deviates(&self, deviation: Deviation) -> bool {
         self.deviations.contains(&deviation)
     }
 
-    /// Returns where the declared deviations break a promise: the beginnings of the texts of its expectations that may fail.
+    /// Returns the failures of a promise that the declared deviations explain, each as the beginning of its
+    /// text.
     pub(super) fn breaks(&self, promise: &str) -> Vec<&'static str> {
         let all = self.deviations.iter().flat_map(|deviation| deviation.breaks());
         all.filter(|(name, _)| *name == promise).map(|(_, place)| *place).collect()
     }
 
-    /// Returns the greatest error of an instant that the storage reports.
+    /// Returns the maximum error of the instants that the storage reports.
     pub fn tolerance(&self) -> Duration {
         self.tolerance
     }
 
-    /// Lets at least `by` of the storage's time pass.
+    /// Waits until at least `by` of the storage's time has passed.
     ///
     /// # Cancel safety
     /// If the future is dropped, the time may or may not have passed.
@@ -125,7 +127,7 @@ impl Subject {
         (self.advance)(by).await;
     }
 
-    /// Returns the prefix of the names of all queues and containers of this subject.
+    /// Returns the common prefix of the names of all queues and containers of this subject.
     pub fn prefix(&self) -> String {
         format!("c{}-", self.run)
     }
@@ -144,12 +146,12 @@ impl Subject {
         Ok(TestQueue::new(&self.storage, name))
     }
 
-    /// Returns a handle of a queue that does not exist.
+    /// Returns a handle to a queue that does not exist.
     pub(super) async fn missing_queue(&self) -> Result<TestQueue, Broken> {
         Ok(TestQueue::new(&self.storage, self.queue_name()?))
     }
 
-    /// Returns a handle of a blob that does not exist, in a new container.
+    /// Returns a handle to a blob that does not exist, in a new container.
     pub(super) async fn missing_blob(&self) -> Result<TestBlob, Broken> {
         let container = self.container_name()?;
         self.storage.blobs().create_container(&container).await?;
@@ -157,7 +159,7 @@ impl Subject {
         Ok(TestBlob::new(&self.storage, name))
     }
 
-    /// Creates a blob with content `first`, in a new container.
+    /// Creates a blob with the content `first`, in a new container.
     pub(super) async fn blob(&self) -> Result<TestBlob, Broken> {
         let blob = self.missing_blob().await?;
         blob.write("first").await?;

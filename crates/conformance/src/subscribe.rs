@@ -1,4 +1,4 @@
-//! Promises of subscriptions: no caller that waits for a message sleeps through its arrival.
+//! Promises about subscriptions: a caller that waits for a message does not miss its arrival.
 
 use std::time::Duration;
 
@@ -10,16 +10,17 @@ fn subscription(queue: &TestQueue) -> Result<Subscription, Broken> {
 }
 
 pub(crate) async fn arrives(subscription: &mut Subscription) -> Result<(), Broken> {
-    // The limit is generous, because another process may notify; a good notifier takes microseconds.
+    // The timeout is generous, because another process may send the notification. A good notifier takes
+    // microseconds.
     let wait = tokio::time::timeout(Duration::from_secs(10), subscription.wait()).await;
     wait.map_err(|_| Broken::new("no notification came"))
 }
 
-/// Returns a subscription without pending notifications. A storage may notify a new subscription once without cause, which would
-/// hide a missed notification later.
+/// Returns a subscription without pending notifications. A storage may notify a new subscription once without
+/// a cause, which would hide a missing notification later.
 async fn quiet_subscription(queue: &TestQueue) -> Result<Subscription, Broken> {
     let mut subscription = subscription(queue)?;
-    queue.put_with(PutMessage::new("before").with_visibility_delay(LONG)).await?;
+    queue.put_with(PutMessage::new("before").with_visibility_delay(LONG_TIMEOUT)).await?;
     arrives(&mut subscription).await?;
     drain(&mut subscription).await;
     Ok(subscription)
@@ -45,7 +46,7 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
         arrives(&mut subscription).await?;
     }
 
-    /// Several messages put together notify the subscribers.
+    /// A put of several messages at once notifies the subscribers.
     async fn notify_of_a_batch(subject, queue) {
         let mut subscription = quiet_subscription(&queue).await?;
         queue.store.put_all(&queue.name, vec![PutMessage::new("text"); 3].into()).await;
@@ -54,13 +55,13 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
 
     /// A release (an update to zero) notifies the subscribers.
     async fn notify_of_a_release(subject, queue) {
-        let message = queue.put_and_get("text", LONG).await?.message;
+        let message = queue.put_and_get("text", LONG_TIMEOUT).await?.message;
         let mut subscription = quiet_subscription(&queue).await?;
         queue.update(&message, secs(0)).await?;
         arrives(&mut subscription).await?;
     }
 
-    /// A put with a delay notifies the subscribers: they may wait for longer than the delay.
+    /// A put with a delay notifies the subscribers, because they may be waiting for longer than the delay.
     async fn notify_of_a_delayed_put(subject, queue) {
         let mut subscription = quiet_subscription(&queue).await?;
         let delayed = PutMessage::new("text").with_visibility_delay(secs(60));
@@ -68,9 +69,9 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
         arrives(&mut subscription).await?;
     }
 
-    /// An update that shortens a lease notifies the subscribers: they may wait for its former end.
+    /// Shortening a lease notifies the subscribers, because they may be waiting for its former end.
     async fn notify_of_a_release_with_a_delay(subject, queue) {
-        let message = queue.put_and_get("text", LONG).await?.message;
+        let message = queue.put_and_get("text", LONG_TIMEOUT).await?.message;
         let mut subscription = quiet_subscription(&queue).await?;
         queue.update(&message, secs(60)).await?;
         arrives(&mut subscription).await?;
@@ -95,7 +96,7 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
         }
     }
 
-    /// A wait that is given up loses no notification.
+    /// A cancelled wait loses no notification.
     async fn survive_a_wait_given_up(subject, queue) {
         let mut subscription = quiet_subscription(&queue).await?;
         let given_up = tokio::time::timeout(Duration::ZERO, subscription.wait()).await;

@@ -1,4 +1,4 @@
-//! A wrapper outside of jobqueue that hands no powers over, and runs the suite.
+//! A wrapper outside of jobqueue that reports no powers passes the suite.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use jobqueue::storage::{BlobPowers, Call, Intercepted, Interceptor, QueuePowers,
 use jobqueue::{Runtime, Storage, memory};
 use jobqueue_conformance::{Deviation, Subject, exercise};
 
-/// Counts the requests to the storage below, as an account's bill does.
+/// Counts the requests to the storage inside, as they would be billed.
 #[derive(Debug, Default)]
 struct Billed {
     requests: AtomicU64,
@@ -24,7 +24,7 @@ impl Interceptor for Billed {
         perform.await
     }
 
-    /// The storage below is stricter than the port demands.
+    /// Passes on the guarantees only: the storage inside is stricter than the port demands.
     fn queue_powers(&self, powers: QueuePowers) -> QueuePowers {
         QueuePowers { guarantees: powers.guarantees, ..QueuePowers::default() }
     }

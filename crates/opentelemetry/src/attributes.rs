@@ -1,4 +1,4 @@
-//! The attributes that spans and metrics have in common.
+//! Attributes that spans and metrics share.
 
 use std::sync::Arc;
 
@@ -20,12 +20,13 @@ pub(crate) fn outcome_of(name: &'static str) -> KeyValue {
     KeyValue::new(names::OUTCOME, name)
 }
 
-/// Returns an id as a value without control characters: line breaks of a sender would forge lines where spans are printed.
+/// Returns an id without control characters, because line breaks from a sender would forge lines where spans
+/// are printed.
 pub(crate) fn plain(id: &str) -> StringValue {
     visible(id, &[]).into()
 }
 
-/// Returns the same without copying an id that has no such character.
+/// Like [`plain`], but does not copy an id that has no control characters.
 pub(crate) fn plain_shared(id: &Arc<str>) -> StringValue {
     if id.contains(is_hidden) { plain(id) } else { Arc::clone(id).into() }
 }

@@ -1,7 +1,7 @@
-//! The numbers of each kind of job in each queue.
+//! Counters of the jobs of each kind in each queue.
 //!
-//! An instrument hashes all attributes of every record, several times per job. So sums are accumulated here, and passed
-//! to the instruments when they are collected.
+//! An instrument hashes all attributes of every record, several times per job. So this module accumulates the
+//! counts and passes them to the instruments when these are collected.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -14,10 +14,11 @@ use opentelemetry::{KeyValue, StringValue};
 use crate::attributes::{destination, outcome_of};
 use crate::conventions as names;
 
-/// The greatest number of kinds, in all queues. A program has few, and they do not grow while it runs.
-const MOST: usize = 200;
+/// The maximum number of kinds in all queues together. A program has few kinds, and their number does not
+/// grow while it runs.
+const MAX_KINDS: usize = 200;
 
-/// The names of outcomes. The last one stands for those of a later version of the library.
+/// The names of outcomes. The last name stands for the outcomes of later versions of the library.
 const OUTCOMES: [&str; 9] = [
     "completed",
     "retried",
@@ -30,17 +31,17 @@ const OUTCOMES: [&str; 9] = [
     names::OTHER,
 ];
 
-/// The jobs of one kind in one queue.
+/// The counters of one kind in one queue.
 pub(crate) struct Cell {
     queue: QueueName,
     kind: Arc<str>,
-    /// The queue and the kind.
+    /// The attributes for the queue and the kind.
     attributes: [KeyValue; 2],
-    /// The handlers that run, and how many of them the instrument knows.
+    /// The number of running handlers, and the number last passed to the instrument.
     in_flight: AtomicI64,
     flushed_in_flight: AtomicI64,
     is_flushed: AtomicBool,
-    /// The deliveries that have ended by outcome, and that the instrument does not know yet.
+    /// The ended deliveries by outcome that have not been passed to the instrument yet.
     attempts: [AtomicU64; OUTCOMES.len()],
 }
 
@@ -66,11 +67,11 @@ impl Cell {
 
     /// Counts a delivery that has ended.
     pub(crate) fn count(&self, outcome: &str) {
-        let place = OUTCOMES.iter().position(|one| *one == outcome).unwrap_or(OUTCOMES.len() - 1);
+        let place = OUTCOMES.iter().position(|name| *name == outcome).unwrap_or(OUTCOMES.len() - 1);
         self.attempts[place].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Changes the number of handlers that run.
+    /// Adds to the number of running handlers.
     pub(crate) fn add_in_flight(&self, jobs: i64) {
         self.in_flight.fetch_add(jobs, Ordering::Relaxed);
     }
@@ -91,7 +92,8 @@ impl Cell {
     }
 }
 
-/// All kinds that the workers of this process handle or that it has run, and the state of its circuits.
+/// The counters of all kinds that the workers of this process handle or have run, and the states of its
+/// circuits.
 #[derive(Default)]
 pub(crate) struct Cells {
     cells: RwLock<Vec<Arc<Cell>>>,
@@ -99,13 +101,13 @@ pub(crate) struct Cells {
 }
 
 impl Cells {
-    /// Returns the cell of a kind that this process runs.
+    /// Returns the cell of a kind that this process runs, or the shared cell if there are too many kinds.
     pub(crate) fn own(&self, queue: &QueueName, kind: &str) -> Arc<Cell> {
         if let Some(cell) = self.find(queue, kind) {
             return cell;
         }
         let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
-        let kind = if cells.len() < MOST { kind } else { names::OTHER };
+        let kind = if cells.len() < MAX_KINDS { kind } else { names::OTHER };
         if let Some(cell) = find(&cells, queue, kind) {
             return cell;
         }
@@ -114,8 +116,8 @@ impl Cells {
         cell
     }
 
-    /// Returns the cell of a message's kind. Unknown kinds share one cell, because messages of other programs may have
-    /// any kind.
+    /// Returns the cell of a message's kind. Unknown kinds share one cell, because messages of other programs
+    /// may have any kind.
     pub(crate) fn of(&self, queue: &QueueName, kind: Option<&str>) -> Arc<Cell> {
         kind.and_then(|kind| self.find(queue, kind)).unwrap_or_else(|| self.own(queue, names::OTHER))
     }
@@ -124,24 +126,24 @@ impl Cells {
         find(&self.cells.read().unwrap_or_else(PoisonError::into_inner), queue, kind)
     }
 
-    /// Takes note of a queue with a circuit.
+    /// Records that a queue has a circuit.
     pub(crate) fn has_circuit(&self, queue: &QueueName) {
         let mut circuits = self.circuits.lock().unwrap_or_else(PoisonError::into_inner);
         circuits.entry(queue.clone()).or_insert(false);
     }
 
-    /// Takes note of the state of a queue's circuit.
+    /// Records the state of a queue's circuit.
     pub(crate) fn circuit(&self, queue: &QueueName, is_open: bool) {
         self.circuits.lock().unwrap_or_else(PoisonError::into_inner).insert(queue.clone(), is_open);
     }
 
-    /// Returns the queues with a circuit, and whether it is open.
+    /// Returns the queues with a circuit, each with whether it is open.
     pub(crate) fn circuits(&self) -> Vec<(KeyValue, bool)> {
         let circuits = self.circuits.lock().unwrap_or_else(PoisonError::into_inner);
         circuits.iter().map(|(queue, is_open)| (destination(queue), *is_open)).collect()
     }
 
-    /// Gives the numbers to the instruments.
+    /// Passes the counts to the instruments.
     pub(crate) fn flush(&self, attempts: &Counter<u64>, in_flight: &UpDownCounter<i64>) {
         let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner).clone();
         cells.iter().for_each(|cell| cell.flush(attempts, in_flight));
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_strangers_are_one_value() {
+    fn unknown_kinds_share_one_value() {
         let (cells, queue) = (Cells::default(), QueueName::new("orders").unwrap());
         let other = QueueName::new("mails").unwrap();
         assert_eq!(kind_of(&cells.of(&queue, Some("order"))), names::OTHER);
@@ -170,10 +172,10 @@ mod tests {
         assert_eq!(kind_of(&cells.of(&queue, Some("<script>"))), names::OTHER);
         assert_eq!(kind_of(&cells.of(&queue, None)), names::OTHER);
         assert_eq!(kind_of(&cells.of(&other, Some("order"))), names::OTHER);
-        for number in 0..2 * MOST {
+        for number in 0..2 * MAX_KINDS {
             cells.own(&queue, &number.to_string());
         }
         assert_eq!(kind_of(&cells.own(&queue, "new")), names::OTHER);
-        assert!(cells.cells.read().unwrap().len() <= MOST + 2);
+        assert!(cells.cells.read().unwrap().len() <= MAX_KINDS + 2);
     }
 }

@@ -1,9 +1,10 @@
-//! The names of OpenTelemetry's semantic conventions for messaging, and this crate's own.
+//! The names from OpenTelemetry's semantic conventions for messaging, and the names that this crate adds.
 //!
-//! The conventions are of version 1.44.0, where those for messaging are in development: names may change there, and then here.
-//! `tests/opentelemetry/conventions.rs` compares them with the conventions' own model.
+//! The conventions have version 1.44.0. In it, the messaging conventions are still in development: their
+//! names may change, and then change here. `tests/opentelemetry/conventions.rs` compares the names with the
+//! model of the conventions.
 
-/// The address of the version's schema.
+/// The URL of the schema of this version.
 pub(crate) const SCHEMA: &str = "https://opentelemetry.io/schemas/1.44.0";
 
 pub(crate) const SYSTEM: &str = "messaging.system";
@@ -14,12 +15,12 @@ pub(crate) const MESSAGE_ID: &str = "messaging.message.id";
 pub(crate) const MESSAGE_COUNT: &str = "messaging.batch.message_count";
 pub(crate) const ERROR_TYPE: &str = "error.type";
 
-/// The system of queues on Azure Service Bus, which the conventions name.
+/// The system for queues on Azure Service Bus, as the conventions name it.
 pub(crate) const SERVICE_BUS: &str = "servicebus";
-/// The system of all other storages.
+/// The system for all other storages.
 pub(crate) const JOBQUEUE: &str = "jobqueue";
 
-/// The operations. Their names are their types.
+/// The operations. Each operation's name is also its type.
 pub(crate) const CREATE: &str = "create";
 pub(crate) const SEND: &str = "send";
 pub(crate) const RECEIVE: &str = "receive";
@@ -31,14 +32,14 @@ pub(crate) const SENT_MESSAGES: &str = "messaging.client.sent.messages";
 pub(crate) const CONSUMED_MESSAGES: &str = "messaging.client.consumed.messages";
 pub(crate) const PROCESS_DURATION: &str = "messaging.process.duration";
 
-/// The boundaries of durations, in seconds.
+/// The bucket boundaries of durations, in seconds.
 pub(crate) const DURATIONS: &[f64] =
     &[0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
-/// The boundaries of waiting times, in seconds: to a day.
+/// The bucket boundaries of waiting times, in seconds, up to a day.
 pub(crate) const WAITS: &[f64] =
     &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0];
 
-/// The attributes of this crate. The conventions have none for these facts.
+/// The attributes that this crate adds, because the conventions have none for these facts.
 pub(crate) const KIND: &str = "jobqueue.job.kind";
 pub(crate) const ATTEMPT: &str = "jobqueue.job.attempt";
 pub(crate) const OUTCOME: &str = "jobqueue.outcome";
@@ -60,5 +61,6 @@ pub(crate) const CIRCUIT_STATE: &str = "jobqueue.circuit.state";
 pub(crate) const STORAGE_TRANSACTIONS: &str = "jobqueue.storage.transactions";
 pub(crate) const STORAGE_THROTTLED: &str = "jobqueue.storage.throttled";
 
-/// The value for texts that a sender could choose freely: attributes of metrics have few values.
+/// The value for texts that a sender could choose freely, because an attribute of a metric must have few
+/// values.
 pub(crate) const OTHER: &str = "_OTHER";

@@ -19,17 +19,17 @@ pub(crate) struct Instruments {
     pub(crate) renewals: Counter<u64>,
     pub(crate) transactions: Counter<u64>,
     pub(crate) throttled: Counter<u64>,
-    /// Increased by [`Cells::flush`] only, as those in flight.
+    /// Only [`Cells::flush`] changes this counter and the next one.
     pub(crate) attempts: Counter<u64>,
     pub(crate) in_flight: UpDownCounter<i64>,
-    /// The state of circuits. Its collection also reports the accumulated counts of jobs.
+    /// The state of circuits. Collecting it also reports the accumulated counts of jobs.
     _circuit: ObservableGauge<u64>,
 }
 
-/// Name, unit and description of an instrument.
+/// The name, unit and description of an instrument.
 type About = (&'static str, &'static str, &'static str);
 
-// The conventions describe theirs in these words.
+// The descriptions of the `messaging.*` instruments are quoted from the conventions.
 const SENT: About =
     (names::SENT_MESSAGES, "{message}", "Number of messages producer attempted to send to the broker.");
 const CONSUMED: About =
@@ -76,8 +76,9 @@ impl Instruments {
     }
 }
 
-/// Returns the gauge of circuits, whose collection also reports the counts accumulated since the last one. The counts
-/// have counters of their own, because, of two observable instruments with equal attributes one would be lost.
+/// Returns the gauge of circuits. Collecting it also reports the counts accumulated since the last
+/// collection. The counts have ordinary counters, because of two observable instruments with equal attributes
+/// one would be lost.
 fn circuit(
     meter: &Meter,
     cells: Arc<Cells>,

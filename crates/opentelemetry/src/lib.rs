@@ -1,9 +1,9 @@
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
-// A metric comes from one of three places: `listener` turns the events of workers and queues into records and counts, which `cells` adds up until they are
-// collected; `queues` reads figures from the storage; `instruments` declares them all. Their names are in `conventions`, and the table of the README
-// lists them.
+// Metrics come from three modules: `listener` turns events of workers and queues into records and counts,
+// `cells` adds up the counts until they are collected, and `queues` reads figures from the storage.
+// `instruments` declares the instruments and `conventions` their names. The table in the README lists them.
 
 mod attributes;
 mod cells;

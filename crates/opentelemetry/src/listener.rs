@@ -35,7 +35,7 @@ impl Listener {
                     let attributes = [self.system.clone(), destination(queue), name];
                     instruments.consumed.add(*messages as u64, &attributes);
                 }
-                // A view may drop the gauge whose collection reports these counts.
+                // Flushes here too, because a view may drop the gauge whose collection reports these counts.
                 self.shared.cells.flush(&instruments.attempts, &instruments.in_flight);
             }
             Event::Started { job, waited, .. } => self.started(instruments, job, *waited),
@@ -44,7 +44,7 @@ impl Listener {
                 self.shared.cells.of(queue, kind).count(outcome.as_str());
             }
             Event::DeadLettered { queue, reason, .. } => {
-                let reason = KeyValue::new(names::REASON, known(reason));
+                let reason = KeyValue::new(names::REASON, bounded_reason(reason));
                 instruments.dead_letters.add(1, &[destination(queue), reason]);
             }
             Event::Renewed { queue, .. } => {
@@ -57,7 +57,7 @@ impl Listener {
                 let cause = KeyValue::new(names::CAUSE, cause.as_str());
                 instruments.lost.add(1, &[destination(queue), cause]);
             }
-            // The circuit of another worker of this process may be open.
+            // Leaves the state of the circuit alone: another worker of this process may have opened it.
             Event::Listening { queue, kinds, .. } => {
                 self.shared.cells.has_circuit(queue);
                 for kind in kinds {
@@ -86,12 +86,14 @@ impl Listener {
         let operation = KeyValue::new(names::STORAGE_OPERATION, operation);
         match more {
             (None, None) => all.add(requests, &[system, operation]),
-            (Some(one), None) | (None, Some(one)) => all.add(requests, &[system, operation, one]),
+            (Some(attribute), None) | (None, Some(attribute)) => {
+                all.add(requests, &[system, operation, attribute]);
+            }
             (Some(queue), Some(error)) => all.add(requests, &[system, operation, queue, error]),
         }
     }
 
-    /// Counts messages that were stored, or that failed with an error.
+    /// Counts messages that were stored, or that failed with `error`.
     fn sent(&self, instruments: &Instruments, queue: &QueueName, count: usize, error: Option<&'static str>) {
         if count == 0 {
             return;
@@ -105,7 +107,7 @@ impl Listener {
     }
 
     fn started(&self, instruments: &Instruments, job: &JobInfo, waited: Duration) {
-        // Later deliveries have waited for their turn, and for the attempts before.
+        // Later deliveries have also waited for their turn, and for the attempts before.
         if job.attempt == 1 && job.dequeue_count <= 1 {
             let cell = self.shared.cells.own(&job.queue, &job.kind);
             instruments.wait.record(waited.as_secs_f64(), cell.attributes());
@@ -113,10 +115,8 @@ impl Listener {
     }
 }
 
-/// Returns the code of a reason of the framework. Applications and messages can name others, without bound.
-fn known(reason: &Reason) -> StringValue {
-    match Reason::ALL.contains(reason) {
-        true => reason.as_str().to_owned().into(),
-        false => names::OTHER.into(),
-    }
+/// Returns the code of a reason, or `_OTHER` if the framework does not define it: applications and messages
+/// can contain any number of others.
+fn bounded_reason(reason: &Reason) -> StringValue {
+    if Reason::ALL.contains(reason) { reason.as_str().to_owned().into() } else { names::OTHER.into() }
 }

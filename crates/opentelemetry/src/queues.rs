@@ -1,4 +1,4 @@
-//! The length of queues, the age of their oldest message, their dead letters and their pauses, as gauges.
+//! Gauges of the length of queues, the age of their oldest message, their dead letters and their pauses.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,37 +21,40 @@ use crate::attributes::destination;
 use crate::conventions::{QUEUE_DEAD_LETTERS, QUEUE_LENGTH, QUEUE_OLDEST, QUEUE_PAUSED};
 use crate::telemetry::Telemetry;
 
-/// The number of intervals after which figures are no longer reported, and the period in which their age is judged.
-const STALE: u32 = 3;
-const JUDGE_EVERY: Duration = Duration::from_secs(1);
-/// The most queues that are read at the same time.
-const READS_AT_ONCE: usize = 16;
+/// The number of intervals after which figures are no longer reported, and how often their age is checked.
+const STALE_INTERVALS: u32 = 3;
+const STALE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// The maximum number of queues that are read at the same time.
+const CONCURRENT_READS: usize = 16;
 
-/// The numbers of the queues, as they were last read.
+/// The figures of the queues, as they were last read.
 type Readings = Arc<Mutex<BTreeMap<QueueName, Reading>>>;
 
 type Gauges = ([ObservableGauge<u64>; 3], ObservableGauge<f64>);
 
 #[derive(Debug, Clone, Copy)]
 struct Reading {
-    /// `None` if the storage cannot count them.
+    /// `None` if the storage cannot count the messages.
     length: Option<u64>,
-    /// `None` if visible messages may lie behind those that a peek looks at, or if the storage does not return its time.
+    /// `None` if visible messages may lie behind the messages that a peek shows, or if the storage does not
+    /// return its time.
     oldest: Option<Duration>,
-    /// `None` if they could not be counted.
+    /// `None` if the dead letters could not be counted.
     dead_letters: Option<u64>,
     is_paused: bool,
     read: Instant,
 }
 
 impl Telemetry {
-    /// Reads the length of these queues, the age of their oldest message, the number of their dead letters and whether they are paused at this
-    /// interval, for the gauges `jobqueue.queue.length`, `jobqueue.queue.oldest_age`, `jobqueue.queue.dead_letters` and
-    /// `jobqueue.queue.paused`, until the future is dropped: the figures of `jobqueue queue show` and of the dashboard's metrics. One process for
-    /// all is enough. Each reading costs three requests for each queue, one more where the storage shows all its jobs, and a listing where
-    /// these do not return the storage's time; the shortest interval is one second.
+    /// Returns a future that reads the given queues at this interval until it is dropped, for the gauges
+    /// `jobqueue.queue.length`, `jobqueue.queue.oldest_age`, `jobqueue.queue.dead_letters` and
+    /// `jobqueue.queue.paused`. The figures are the same as in `jobqueue queue show` and in the metrics of
+    /// the dashboard. It is enough to run it in one process.
     ///
-    /// A queue that cannot be read keeps its last numbers for three intervals, and then has none: it never counts as empty.
+    /// The shortest interval is one second. Each reading costs three requests per queue, one more if the
+    /// storage can list all its jobs, and a listing if none of these returns the time of the storage. The
+    /// figures of a queue that cannot be read stay for three intervals and then disappear: an unread queue
+    /// never counts as empty.
     ///
     /// ```no_run
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -64,7 +67,7 @@ impl Telemetry {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid`](jobqueue::ErrorKind::Invalid) for a name that is not one of a queue.
+    /// [`Invalid`](jobqueue::ErrorKind::Invalid) if a name is not a valid queue name.
     pub fn watch_queues(
         &self,
         storage: &Storage,
@@ -76,29 +79,29 @@ impl Telemetry {
         let (storage, readings) = (storage.clone(), Readings::default());
         let gauges = self.gauges(&readings);
         Ok(async move {
-            // Dropped with the future, which ends the reports.
-            let _reported = guard((Arc::clone(&readings), gauges), |(readings, _)| {
+            // Dropped with the future, so that the gauges report nothing any more.
+            let _clear_on_drop = guard((Arc::clone(&readings), gauges), |(readings, _)| {
                 readings.lock().unwrap_or_else(PoisonError::into_inner).clear();
             });
-            let looks = async {
+            let reading = async {
                 let mut interval = interval(every);
                 interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
                 loop {
                     interval.tick().await;
                     let read = |queue| read(&storage, queue, every, &readings);
-                    stream::iter(&queues).for_each_concurrent(READS_AT_ONCE, read).await;
+                    stream::iter(&queues).for_each_concurrent(CONCURRENT_READS, read).await;
                 }
             };
-            // Meanwhile: a look at a storage that hangs takes long.
-            let forgets = async {
-                let mut interval = interval(JUDGE_EVERY);
+            // Runs concurrently, because reading a storage that hangs takes long.
+            let forgetting = async {
+                let mut interval = interval(STALE_CHECK_INTERVAL);
                 loop {
                     interval.tick().await;
                     let mut readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
-                    readings.retain(|_, reading| reading.read.elapsed() < every * STALE);
+                    readings.retain(|_, reading| reading.read.elapsed() < every * STALE_INTERVALS);
                 }
             };
-            join(looks, forgets).await;
+            join(reading, forgetting).await;
         })
     }
 
@@ -145,7 +148,7 @@ impl Telemetry {
 }
 
 async fn read(storage: &Storage, queue: &QueueName, every: Duration, readings: &Readings) {
-    match tokio::time::timeout(every, look_at(storage, queue)).await {
+    match tokio::time::timeout(every, take_reading(storage, queue)).await {
         Ok(Ok(reading)) => {
             let mut readings = readings.lock().unwrap_or_else(PoisonError::into_inner);
             readings.insert(queue.clone(), reading);
@@ -153,13 +156,13 @@ async fn read(storage: &Storage, queue: &QueueName, every: Duration, readings: &
         failed => {
             let error = failed.ok().and_then(Result::err);
             let log = || tracing::debug!(%queue, ?error, "the length of the queue cannot be read now");
-            // A panic of the subscriber must not end the watch.
+            // A panic in the subscriber must not end the watch.
             drop(catch_unwind(AssertUnwindSafe(log)));
         }
     }
 }
 
-async fn look_at(storage: &Storage, queue: &QueueName) -> Result<Reading, StoreError> {
+async fn take_reading(storage: &Storage, queue: &QueueName) -> Result<Reading, StoreError> {
     let reading = QueueReading::take(storage, queue).await?;
     let (settings, _) =
         QueueSettings::resolve(&reading.metadata, &MessageDefaults::new(), &SettingOverrides::default());

@@ -1,4 +1,4 @@
-//! The parts of the telemetry that all observed storages share.
+//! The state that all observed storages share.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use opentelemetry::metrics::Meter;
 use crate::cells::Cells;
 use crate::instruments::Instruments;
 
-/// The tracer, the instruments, and their options.
+/// The tracer, the instruments and their options.
 pub(crate) struct Shared {
-    /// The tracer; `None` if no spans are made.
+    /// The tracer, or `None` if no spans are made.
     pub(crate) tracer: Option<BoxedTracer>,
     pub(crate) meter: Meter,
     pub(crate) instruments: Instruments,

@@ -1,4 +1,4 @@
-//! A started span with its measurements.
+//! A started span and its measurement.
 
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
@@ -23,7 +23,7 @@ pub(crate) enum Measured {
     Process,
 }
 
-/// Counts a handler as running until it is dropped with the span, whatever happens to the worker.
+/// Counts a handler as running until it is dropped with the span, even if the worker is dropped.
 type InFlight = ScopeGuard<Arc<Cell>, fn(Arc<Cell>)>;
 
 /// A span of OpenTelemetry, or only its measurement.
@@ -34,9 +34,10 @@ pub(crate) struct JobSpan {
     queue: QueueName,
     began: Instant,
     measures: Measured,
-    /// The context with the span; `None` if there is no span.
+    /// The context with the span, or `None` if there is no span.
     context: Option<Context>,
-    /// The request that the span is made for when its end is known.
+    /// The start and the number of messages of an ended receive request, whose span is made once its result
+    /// is known.
     received: Option<(SystemTime, usize)>,
     _in_flight: Option<InFlight>,
 }
@@ -63,8 +64,8 @@ impl JobSpan {
         }
     }
 
-    /// Returns the measurement of a request that has ended. Its span follows if it returned messages or failed: an idle worker would
-    /// export nothing else.
+    /// Returns the measurement of a receive request that has ended. The span is made at the end, and only if
+    /// the request returned messages or failed: otherwise an idle worker would export spans all the time.
     pub(crate) fn received(
         shared: Arc<Shared>,
         system: &'static str,
@@ -84,7 +85,7 @@ impl JobSpan {
         Self { _in_flight: Some(guard(cell, |cell| cell.add_in_flight(-1))), ..self }
     }
 
-    /// Makes the span of a request that has ended.
+    /// Makes the span of a receive request that has ended.
     fn make_received(&mut self, error: Option<&'static str>) {
         let Some((since, messages)) = self.received else { return };
         let is_wanted = self.shared.options.receive_spans && (messages > 0 || error.is_some());
@@ -109,7 +110,7 @@ impl JobSpan {
             Some((since, _)) => since.elapsed().unwrap_or_default(),
             None => self.began.elapsed(),
         };
-        // On the stack: this runs several times for each job.
+        // Stays on the stack, because this runs several times for each job.
         let system = KeyValue::new(names::SYSTEM, self.system);
         let queue = destination(&self.queue);
         let name = KeyValue::new(names::OPERATION_NAME, self.operation);
@@ -132,7 +133,7 @@ impl Span for JobSpan {
     fn context(&self) -> Option<TraceContext> {
         match &self.context {
             Some(context) => trace_context(context.span().span_context()),
-            // No spans are made: the message belongs to the application's own span.
+            // Without spans, the message belongs to the application's own span.
             None if self.operation == names::SEND || self.operation == names::CREATE => {
                 Context::map_current(|current| trace_context(current.span().span_context()))
             }

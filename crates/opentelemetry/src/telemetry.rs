@@ -1,4 +1,4 @@
-//! The telemetry of a process, and its options.
+//! The telemetry of a process and its options.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::listener::Listener;
 use crate::shared::{Options, Shared};
 use crate::tracer::JobTracer;
 
-/// The spans and metrics of storages, queues and workers. Cheap to clone.
+/// Makes the spans and metrics of storages, queues and workers. Cheap to clone.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -36,18 +36,18 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Returns telemetry with the global providers and the default options. Set the providers before.
+    /// Returns telemetry with the global providers and the default options. Set the providers first.
     pub fn new() -> Self {
         Self::builder().build()
     }
 
-    /// Returns a builder.
+    /// Returns a builder with the default options.
     pub fn builder() -> TelemetryBuilder {
         TelemetryBuilder::default()
     }
 
-    /// Returns the storage with spans and metrics for its queues and workers. Call it on the storage that they are made of, and once:
-    /// a storage that is observed twice is measured twice.
+    /// Returns the storage with spans and metrics for its queues and workers. Call this once, before creating
+    /// queues and workers from the storage. A storage that is observed twice is measured twice.
     #[must_use]
     pub fn observe(&self, storage: Storage) -> Storage {
         let is_service_bus = storage.description().starts_with("servicebus");
@@ -62,11 +62,12 @@ impl Telemetry {
     }
 }
 
-/// Returns the context of a job: that of its `process` span in a handler, and one in its sender's trace for a message that was
-/// [received by hand](jobqueue::Queue::receive). Make it the parent of a span, or a link.
+/// Returns the trace context of a job: in a handler, the context of its `process` span; for a message that
+/// was [received by hand](jobqueue::Queue::receive), a context in the trace of its sender. Use it as the
+/// parent of a span, or for a link.
 ///
-/// In a handler, spans that begin without a parent are children of `process` already. Use this where that context is lost: in a thread or a
-/// task that the handler starts.
+/// In a handler, a span without an explicit parent is already a child of `process`. Use this function where
+/// the current context is lost, in a thread or task that the handler starts.
 ///
 /// ```
 /// # use jobqueue::{JobError, JobInfo, QueueMessage}; use serde::{Deserialize, Serialize};
@@ -127,32 +128,36 @@ impl Default for TelemetryBuilder {
 
 impl TelemetryBuilder {
     jobqueue::__internals::setters! {
-        /// Sets the provider of tracers, instead of the global one. The tracer's scope has this crate's name and version, and the schema of the
-        /// conventions.
+        /// Sets the tracer provider to use instead of the global one. The scope of the tracer has the name
+        /// and version of this crate, and the schema of the conventions.
         tracer_provider(provider: &impl ObjectSafeTracerProvider) => tracer =
             Some(BoxedTracer::new(provider.boxed_tracer(scope())));
 
-        /// Sets the provider of meters, instead of the global one, which records nothing until the application sets another. Its scope is that of
-        /// the tracer.
+        /// Sets the meter provider to use instead of the global one, which records nothing until the
+        /// application sets another. The meter has the same scope as the tracer.
         meter_provider(provider: &impl MeterProvider) => meter = Some(provider.meter_with_scope(scope()));
 
-        /// Sets whether spans are made. The default is yes. Without them messages carry the context that is current where they are sent.
+        /// Sets whether spans are made. The default is yes. Without spans, messages carry the context that is
+        /// current at the send.
         spans(make: bool) => spans;
 
-        /// Sets whether every attempt begins a trace of its own that links to the sender. The default is no: the first attempt is a child of the
-        /// span that sent the message, and later attempts begin traces of their own with a link.
+        /// Sets whether every attempt begins its own trace, which links to the sender. The default is no: the
+        /// first attempt is a child of the span that sent the message, and later attempts begin their own
+        /// traces with a link.
         always_linked(linked: bool) => options.always_linked;
 
-        /// Sets whether requests that returned messages, or failed, have spans. The default is yes.
+        /// Sets whether receive requests that returned messages or failed have spans. The default is yes.
         receive_spans(make: bool) => options.receive_spans;
 
-        /// Sets whether workers make their own span of the crate `tracing` around a handler as well, so that log lines of the handler show the
-        /// job. The default is no: with `tracing-opentelemetry` each job would be exported twice. If you use that crate, give its layer a filter
-        /// that leaves out the target `jobqueue::worker::run`.
+        /// Sets whether workers also make their own span of the crate `tracing` around a handler, so that log
+        /// lines of the handler show the job. The default is no: with `tracing-opentelemetry`, each job would
+        /// be exported twice. If you use that crate and set this, give its layer a filter that leaves out the
+        /// target `jobqueue::worker::run`.
         log_spans(keep: bool) => options.log_spans;
     }
 
-    /// Returns the telemetry. The global providers are read now, where none were given: set them before.
+    /// Builds the telemetry. Providers that were not given are read from the global ones now, so set the
+    /// global providers first.
     pub fn build(self) -> Telemetry {
         let meter = self.meter.unwrap_or_else(|| global::meter_with_scope(scope()));
         let tracer = || self.tracer.unwrap_or_else(|| global::tracer_with_scope(scope()));

@@ -13,10 +13,10 @@ use crate::conventions as names;
 use crate::shared::Shared;
 use crate::span::{JobSpan, Measured};
 
-/// The greatest number of links of a span: as many as the SDK keeps by default.
-const MOST_LINKS: usize = 128;
+/// The maximum number of links of a span, which is the default limit of the SDK.
+const MAX_LINKS: usize = 128;
 
-/// The spans of one storage.
+/// Starts the spans of one storage.
 pub(crate) struct JobTracer {
     shared: Arc<Shared>,
     system: &'static str,
@@ -59,7 +59,8 @@ impl JobTracer {
         messages: usize,
         created: &[TraceContext],
     ) -> JobSpan {
-        // The context of a single message's span goes into the message; others have their own, which are linked.
+        // A single message carries the context of this span. Messages of a list carry the contexts of their
+        // own spans, which are linked.
         let kind = if id.is_some() { SpanKind::Producer } else { SpanKind::Client };
         let shape = || Shape { id: id.map(plain), messages, links: links(created), ..Shape::of(kind) };
         self.span(names::SEND, queue, shape).measuring(Measured::Operation)
@@ -79,7 +80,8 @@ impl JobTracer {
         let shape = || {
             let sender = sender.map(|(context, state)| span_context(context, state, true));
             let is_child = is_first && !self.shared.options.always_linked;
-            // The worker's own context, if it was started in a span, is not the job's.
+            // Ignores the current context: if the worker was started in a span, that span is not the job's
+            // parent.
             let (parent, links) = match sender {
                 Some(sender) if is_child => (Context::new().with_remote_span_context(sender), Vec::new()),
                 Some(sender) => (Context::new(), vec![Link::with_context(sender)]),
@@ -99,13 +101,13 @@ impl JobTracer {
     }
 }
 
-/// The properties of a span besides its operation and queue.
+/// The properties of a span other than its operation and queue.
 struct Shape {
     kind: SpanKind,
-    /// The parent; `None` for the current context.
+    /// The parent, or `None` for the current context.
     parent: Option<Context>,
     links: Vec<Link>,
-    /// The id of a single message.
+    /// The id, for a single message.
     id: Option<StringValue>,
     messages: usize,
     more: [Option<KeyValue>; 2],
@@ -131,7 +133,7 @@ fn settled(id: Option<&str>, messages: usize, process: Option<TraceContext>, of:
 
 fn links(contexts: &[TraceContext]) -> Vec<Link> {
     let link = |context: &TraceContext| Link::with_context(span_context(*context, None, false));
-    contexts.iter().take(MOST_LINKS).map(link).collect()
+    contexts.iter().take(MAX_LINKS).map(link).collect()
 }
 
 impl Tracer for JobTracer {

@@ -1,5 +1,6 @@
-//! Together with `tracing-opentelemetry`: spans of the crate `tracing` and those of jobs are in one tree. A program of
-//! its own: a subscriber of one thread misses what another thread reached first.
+//! With `tracing-opentelemetry`, spans of the crate `tracing` and spans of jobs form one tree. This is a
+//! separate test program, because a subscriber of one thread misses callsites that another thread reached
+//! first.
 
 #![allow(clippy::unwrap_used)]
 

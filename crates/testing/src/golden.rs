@@ -1,6 +1,6 @@
 //! Pins the wire form of message types, so that an incompatible change fails a test.
 //!
-//! The module knows messages, codecs and files of JSON; it knows nothing of queues or storages. Applications use it in
+//! The module knows messages, codecs and JSON files, but no queues and no storages. Applications use it in
 //! their tests through [`assert_golden!`](crate::assert_golden).
 
 mod diff;
@@ -16,22 +16,23 @@ use jobqueue::message::{DecodeError, EncodeError};
 
 use file::Golden;
 
-/// The environment variable that makes [`check`] write files, if it is `1`.
+/// The environment variable that makes [`check`] write files when it is `1`.
 const BLESS: &str = "JOBQUEUE_BLESS";
 
-/// Compares a message with its golden file, and reads every golden file of the type's earlier versions.
+/// Compares a message with its golden file, and checks that every golden file of an earlier version can still
+/// be read.
 ///
-/// The file lies in `golden/` of the calling crate and is named after kind and version:
-/// `golden/thumbnail.request.v1.json`. A second argument names one of several examples of a type
+/// The file is in `golden/` of the calling crate and is named after kind and version:
+/// `golden/thumbnail.request.v1.json`. A second argument distinguishes several examples of a type
 /// (`golden/thumbnail.request.v1.large.json`). Run the test once with `JOBQUEUE_BLESS=1` to create the file,
-/// and commit it. Later
-/// - a change of the wire form, of the queue or of the key fails the test, with the differences;
-/// - files of earlier versions, aliases and types named by `upgrade_from` must still decode and be valid, under the media type, with the queue
-///   and with the key that they name;
-/// - a file of the same Rust type under a former kind fails the test, unless `alias` names the kind. A kind and a module that are renamed in one
-///   change are not recognised.
+/// and commit it. From then on:
+/// - A change of the wire form, the queue or the key fails the test and shows the differences.
+/// - Files of earlier versions, of aliases and of the types named by `upgrade_from` must still decode and be
+///   valid, under the media type, with the queue and with the key in the file.
+/// - A file of the same Rust type under a former kind fails the test, unless `alias` names that kind. If a
+///   change renames both the kind and the module of the type, the file is not recognised.
 ///
-/// After `version` is raised, bless again: the file of the old version stays, and must stay readable.
+/// After raising `version`, bless again. The file of the old version stays, and must stay readable.
 ///
 /// ```no_run
 /// use jobqueue::QueueMessage;
@@ -48,7 +49,7 @@ const BLESS: &str = "JOBQUEUE_BLESS";
 /// ```
 ///
 /// # Panics
-/// With the text of a [`GoldenError`] when the message and the files disagree.
+/// If the message and the files disagree, with the text of a [`GoldenError`].
 #[macro_export]
 macro_rules! assert_golden {
     ($message:expr $(,)?) => {
@@ -62,8 +63,8 @@ macro_rules! assert_golden {
     };
 }
 
-/// Does the work of [`assert_golden!`](crate::assert_golden) for the crate at `root`. `example` may be empty. Files are
-/// written when the environment variable `JOBQUEUE_BLESS` is `1`.
+/// Implements [`assert_golden!`](crate::assert_golden) for the crate at `root`. `example` may be empty.
+/// Writes files if the environment variable `JOBQUEUE_BLESS` is `1`.
 ///
 /// # Errors
 /// See [`GoldenError`].
@@ -72,8 +73,9 @@ pub fn check<M: QueueMessage>(root: impl AsRef<Path>, example: &str, message: &M
     check_in(&root.as_ref().join("golden"), example, message, bless)
 }
 
-/// Compares the message with its golden files in a given folder, or writes them if `bless` is set. For golden files elsewhere than
-/// [`check`] expects, and for tests of tests, which cannot set an environment variable for themselves alone.
+/// Compares the message with its golden files in `folder`, or writes them if `bless` is true. For golden
+/// files in another place than [`check`] uses, and for tests of golden tests, which cannot set an environment
+/// variable for one test only.
 ///
 /// ```
 /// # use jobqueue::QueueMessage; use jobqueue_testing::golden; use serde::{Deserialize, Serialize};
@@ -84,7 +86,7 @@ pub fn check<M: QueueMessage>(root: impl AsRef<Path>, example: &str, message: &M
 /// let example = Thumbnail { photo: "cat.png".into() };
 /// assert!(golden::check_in(folder, "", &example, false).is_err());   // there is no file yet
 /// golden::check_in(folder, "", &example, true)?;                     // writes it
-/// golden::check_in(folder, "", &example, false)?;                    // as it was
+/// golden::check_in(folder, "", &example, false)?;                    // unchanged
 /// # Ok(()) }
 /// ```
 ///
@@ -110,15 +112,15 @@ pub fn check_in<M: QueueMessage>(
             None => GoldenError::Missing { path },
         });
     }
-    // Readability is checked before anything is overwritten: blessing cannot hide that waiting messages became
+    // Checks readability before writing, so that blessing cannot hide that waiting messages have become
     // unreadable.
     check_readable::<M>(folder)?;
     round_trip(&path, message, &payload)?;
     if bless { found.write(&path) } else { Ok(()) }
 }
 
-/// Checks that every file in the folder that was written as `M` or as one of its predecessors can still be read as `M`, as a worker
-/// reads it, and that one of a former form has the queue and the key that it had.
+/// Checks that a worker could still read every file that was written as `M` or a predecessor of it, and that
+/// each former form has kept its queue and key.
 fn check_readable<M: QueueMessage>(folder: &Path) -> Result<(), GoldenError> {
     for (path, golden) in file::all(folder)? {
         if !M::kinds().contains(&&*golden.kind) {
@@ -132,7 +134,7 @@ fn check_readable<M: QueueMessage>(folder: &Path) -> Result<(), GoldenError> {
                 Ok((_, message)) => message,
                 Err(source) => return Err(GoldenError::Unreadable { path, source }),
             };
-            // A file of the present form is compared by the test of its example.
+            // The test of its own example compares a file of the present form.
             let is_former = (&*golden.kind, golden.version) != (M::KIND, M::VERSION);
             if is_former && let Some(moved) = golden.moved_to(&message) {
                 let differences = diff::lines(&golden.to_json(), &moved.to_json());
@@ -143,7 +145,7 @@ fn check_readable<M: QueueMessage>(folder: &Path) -> Result<(), GoldenError> {
     Ok(())
 }
 
-/// Checks that a message that is read and written again is unchanged: both halves of serde agree.
+/// Checks that decoding and encoding a message leaves it unchanged, that is, that both halves of serde agree.
 fn round_trip<M: QueueMessage>(path: &Path, example: &M, payload: &[u8]) -> Result<(), GoldenError> {
     let unreadable = |source| GoldenError::Unreadable { path: path.to_owned(), source };
     let message = M::Codec::decode::<M>(payload).map_err(DecodeError::Codec).map_err(unreadable)?;
@@ -156,8 +158,8 @@ fn round_trip<M: QueueMessage>(path: &Path, example: &M, payload: &[u8]) -> Resu
     Err(GoldenError::RoundTrip { path: path.to_owned(), differences })
 }
 
-/// The way in which a message type disagrees with its golden files. The text shows the differences: golden files hold
-/// examples, not users' data.
+/// The way in which a message type disagrees with its golden files. The text shows the differences, because
+/// golden files contain examples and no user data.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GoldenError {
@@ -183,7 +185,7 @@ pub enum GoldenError {
         /// The differences, one per line.
         differences: Differences,
     },
-    /// A message that an earlier release sent has another queue or key in this one.
+    /// Messages of an earlier form have another queue or key in this release.
     #[error(
         "{} is of an earlier form, whose queue and key are no longer those of the type:\n{differences}\nMessages of that form may be waiting: workers \
          must read both queues until the old one is empty, and a key decides order, shard and unique work. Undo the change, or delete the \
@@ -197,7 +199,7 @@ pub enum GoldenError {
         /// The differences, one per line.
         differences: Differences,
     },
-    /// A message that an earlier release sent cannot be read any more.
+    /// Messages of an earlier form can no longer be read.
     #[error(
         "{} cannot be read any more. Messages of that form may be waiting in queues: undo the change, or raise \
          `version`, keep the old type and name it in `upgrade_from`. Delete the file if no such message can be \
@@ -211,7 +213,7 @@ pub enum GoldenError {
         /// The reason why it cannot be read.
         source: DecodeError,
     },
-    /// The type had another kind, and does not read messages of it any more.
+    /// The type had another kind, and no longer reads messages of that kind.
     #[error(
         "{} is of this type under the kind `{kind}`, which it does not read any more. Messages of that kind may be waiting in \
          queues: add `alias = \"{kind}\"`, or delete the file if no such message can be waiting. If another type has the kind now, \
@@ -225,7 +227,7 @@ pub enum GoldenError {
         /// The former kind.
         kind: String,
     },
-    /// A message that is read and written again is changed.
+    /// Decoding and encoding the example changes it.
     #[error("reading {} and writing it again changes it:\n{differences}\nMake `Serialize` and `Deserialize` agree", path.display())]
     #[non_exhaustive]
     RoundTrip {
@@ -243,7 +245,7 @@ pub enum GoldenError {
     Malformed {
         /// The file.
         path: PathBuf,
-        /// The problem of the file.
+        /// The reason why the file is malformed.
         problem: String,
     },
     /// The file system reported an error.
@@ -268,7 +270,7 @@ impl fmt::Display for Differences {
 }
 
 impl GoldenError {
-    /// Returns the text together with all causes, for a failing test, which shows one text only.
+    /// Returns the text of the error and of all its causes, because a failing test shows only one text.
     pub fn report(&self) -> String {
         let mut text = self.to_string();
         let mut next = self.source();

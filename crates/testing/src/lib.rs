@@ -1,14 +1,14 @@
-//! Tools for testing handlers of `jobqueue` and what they use: single runs of a handler, planned faults, simulated processes, seeded
-//! worlds, and wire forms pinned by golden files.
+//! Tools for testing handlers of `jobqueue`: single runs of a handler, planned storage faults, simulated
+//! processes, seeded worlds, and wire forms pinned by golden files.
 //!
 //! | to test | use |
 //! |---|---|
 //! | one run of a handler | [`run_one`], [`HandlerTest`] |
-//! | a lost answer, a refusal, a hang of the storage at a chosen call | [`faults::Faulty`] |
-//! | several processes that crash, freeze and come back, from a seed | [`world::World`] |
+//! | a storage that loses an answer, refuses or hangs at a chosen call | [`faults::Faulty`] |
+//! | several processes that crash, freeze and restart, driven by a seed | [`world::World`] |
 //! | that waiting messages stay readable | [`assert_golden!`] |
 //!
-//! Depend on it as a dev-dependency: it enables tokio's `test-util`, so that time can be paused.
+//! Add this crate as a dev-dependency: it enables tokio's `test-util`, which lets tests pause time.
 
 #![forbid(unsafe_code)]
 

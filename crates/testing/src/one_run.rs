@@ -1,7 +1,7 @@
-//! Runs a handler once, with a queue around it, and returns the outcome.
+//! Runs a handler once, on a queue in memory, and returns the outcome.
 //!
-//! The message goes through the codec, the envelope, a storage in memory and the worker, as in production. So a test
-//! shows when the rules of its type refuse the message, or its codec cannot encode it.
+//! The message goes through the codec, the envelope, a storage in memory and the worker, as in production. So
+//! the test also fails if the message breaks the rules of its type or cannot be encoded.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,12 +18,14 @@ use jobqueue::{
 };
 use jobqueue_storage::sync::lock;
 
-/// The longest time to wait for the handler, by tokio's clock.
-const PATIENCE: Duration = Duration::from_secs(3_600);
-/// The time in which a handler runs once. A message that is visible again at once would come again before the worker stops.
-const ONCE: Duration = Duration::from_secs(24 * 3_600);
+/// The maximum time to wait for the handler, by tokio's clock.
+const RUN_TIMEOUT: Duration = Duration::from_secs(3_600);
+/// The period of the rate limit of one run. Without the limit, a message that is visible again at once would
+/// be delivered again before the worker stops.
+const RUN_PERIOD: Duration = Duration::from_secs(24 * 3_600);
 
-/// Runs `handler` once on `message`, with nothing else in the storage. For handlers that take state, see [`HandlerTest`].
+/// Runs `handler` once on `message`, in an otherwise empty storage. For handlers that take state, see
+/// [`HandlerTest`].
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -50,8 +52,9 @@ const ONCE: Duration = Duration::from_secs(24 * 3_600);
 /// ```
 ///
 /// # Errors
-/// [`Invalid`](ErrorKind::Invalid) for a message that breaks its rules; [`Configuration`](ErrorKind::Configuration) for
-/// a handler that takes state which the test has not added.
+/// [`Invalid`](ErrorKind::Invalid) if the message breaks the rules of its type, or the handler has not ended
+/// within an hour; [`Configuration`](ErrorKind::Configuration) if the handler takes state that the test has
+/// not added.
 ///
 /// # Cancel safety
 /// If the future is dropped, the handler is cancelled.
@@ -59,25 +62,25 @@ pub async fn run_one<A: 'static, H: Handler<A>>(handler: H, message: &H::Message
     HandlerTest::new().run_one(handler, message).await
 }
 
-/// The queue on which handlers run, and which they see in [`JobInfo::queue`](jobqueue::JobInfo::queue).
+/// The queue on which handlers run. Handlers see it in [`JobInfo::queue`](jobqueue::JobInfo::queue).
 const QUEUE: &str = "one-run";
 
-/// A storage and the state of handlers that a test runs one by one, on a queue of its own.
+/// Runs handlers one by one, with the state and the worker settings that they need.
 ///
-/// Each run has an empty storage, so that [`OneRun::sent`] returns the messages of this run.
+/// Each run has its own empty storage, so that [`OneRun::sent`] returns only the messages of that run.
 #[derive(Debug, Clone, Default)]
 pub struct HandlerTest {
-    parts: Vec<Part>,
+    steps: Vec<ConfigStep>,
 }
 
 type Configure = Arc<dyn Fn(WorkerBuilder) -> WorkerBuilder + Send + Sync>;
 
 /// A step of the worker's configuration.
 #[derive(Clone)]
-struct Part(Configure);
+struct ConfigStep(Configure);
 
 jobqueue_storage::debug_fields! {
-    Part {}
+    ConfigStep {}
 }
 
 impl HandlerTest {
@@ -86,26 +89,27 @@ impl HandlerTest {
         Self::default()
     }
 
-    /// Adds a value that handlers take by [`State`](jobqueue::State), at most one of each type.
+    /// Adds a value that handlers take by [`State`](jobqueue::State): at most one value of each type.
     #[must_use]
     pub fn state<S: Clone + Send + Sync + 'static>(self, state: S) -> Self {
         self.worker(move |builder| builder.state(state.clone()))
     }
 
-    /// Changes the worker that runs the handler: layers, retry policies, limits. A limit of the handler's own messages is replaced by one run.
+    /// Configures the worker that runs the handler, for example its layers, retry policies and limits. The
+    /// test replaces any limit for the message type of the handler, so that the handler runs once.
     #[must_use]
     pub fn worker(
         mut self,
         configure: impl Fn(WorkerBuilder) -> WorkerBuilder + Send + Sync + 'static,
     ) -> Self {
-        self.parts.push(Part(Arc::new(configure)));
+        self.steps.push(ConfigStep(Arc::new(configure)));
         self
     }
 
     /// Runs `handler` once on `message`.
     ///
     /// # Errors
-    /// Those of [`run_one`].
+    /// As for [`run_one`].
     ///
     /// # Cancel safety
     /// If the future is dropped, the handler is cancelled.
@@ -117,8 +121,8 @@ impl HandlerTest {
         self.run_one_with(handler, message, SendOptions::new()).await
     }
 
-    /// Runs `handler` once on `message`, which is sent with `options`: the headers, the key or the id that the handler reads from
-    /// [`JobInfo`](jobqueue::JobInfo).
+    /// Runs `handler` once on `message`, sent with `options`, for example the headers, the key or the id that
+    /// the handler reads from [`JobInfo`](jobqueue::JobInfo).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -139,7 +143,8 @@ impl HandlerTest {
     /// ```
     ///
     /// # Errors
-    /// Those of [`run_one`], and of a send with `options`. [`Invalid`](ErrorKind::Invalid) if they delay the message for more than an hour.
+    /// As for [`run_one`] and for a send with `options`. [`Invalid`](ErrorKind::Invalid) if the options delay
+    /// the message for more than an hour.
     ///
     /// # Cancel safety
     /// If the future is dropped, the handler is cancelled.
@@ -150,27 +155,28 @@ impl HandlerTest {
         options: SendOptions,
     ) -> Result<OneRun, Error> {
         let storage = memory::open_on(Runtime::paused());
-        // The queue differs from that of the type, to which the handler may send messages that must not run.
+        // A queue other than the type's own: the handler may send messages to that queue, and they must not
+        // run.
         let queue: Queue<H::Message> = storage.queue_named(QUEUE).await?;
         let _ = queue.send(message).with(options).await?;
         let (end, ended) = tokio::sync::oneshot::channel();
         let end = Mutex::new(Some(end));
-        let told = move |event: &Event| {
+        let report_end = move |event: &Event| {
             if let Event::Finished { outcome, error, .. } = event
                 && let Some(end) = lock(&end).take()
             {
-                // The receiver is gone when the run was given up.
+                // The receiver has been dropped if the run was given up.
                 let _ = end.send((outcome.clone(), error.clone()));
             }
         };
         let builder =
-            self.parts.iter().fold(Worker::builder(storage.clone()), |builder, part| part.0(builder));
-        let once = HandlerLimits::new().rate(&RateLimit::new(1, ONCE));
+            self.steps.iter().fold(Worker::builder(storage.clone()), |builder, step| step.0(builder));
+        let once = HandlerLimits::new().rate(&RateLimit::new(1, RUN_PERIOD));
         let builder = builder.concurrency(1).limit::<H::Message>(once);
-        let worker = builder.handle_on(QUEUE, handler).on_event(told).build()?;
+        let worker = builder.handle_on(QUEUE, handler).on_event(report_end).build()?;
         let mut end = None;
         let stop = async {
-            end = tokio::time::timeout(PATIENCE, ended).await.ok().and_then(Result::ok);
+            end = tokio::time::timeout(RUN_TIMEOUT, ended).await.ok().and_then(Result::ok);
         };
         let _report = worker.run_until(stop).await?;
         let missing = || Error::new(ErrorKind::Invalid, "the handler has not ended within an hour");
@@ -179,7 +185,7 @@ impl HandlerTest {
     }
 }
 
-/// The outcome of one run of a handler.
+/// The result of one run of a handler.
 #[derive(Debug)]
 pub struct OneRun {
     /// The outcome of the delivery.
@@ -235,19 +241,20 @@ impl OneRun {
         assert!(error.contains(part), "the error is {error:?}, which does not contain {part:?}");
     }
 
-    /// Returns the messages that the handler sent to the queue of `M`, in the order of sending, except delayed ones, and removes them from
-    /// the queue. Messages of other kinds stay in it.
+    /// Returns the messages that the handler sent to the queue of `M`, in the order of sending, and removes
+    /// them from the queue. Delayed messages and messages of other kinds stay in the queue.
     ///
     /// # Errors
-    /// [`Undecodable`](ErrorKind::Undecodable) for a message that is no event, or cannot be decoded as an `M`.
+    /// [`Undecodable`](ErrorKind::Undecodable) if a message is not an event, or cannot be decoded as an `M`.
+    /// This message and the messages behind it stay in the queue.
     ///
     /// # Cancel safety
-    /// If the future is dropped, messages that were already taken are not returned by the next call.
+    /// If the future is dropped, the next call does not return the messages that were already taken.
     pub async fn sent<M: QueueMessage>(&self) -> Result<Vec<M>, Error> {
         let queue: Queue<M> = self.storage.queue().await?;
         let mut others = Vec::new();
         let sent = self.take_sent(&queue, &mut others).await;
-        // In their order, so that they keep it.
+        // Released in their order, so that they keep it.
         for other in others {
             let visible = UpdateMessage::new(Duration::ZERO);
             self.storage.queues().update(queue.name(), &other, visible).await?;
@@ -255,7 +262,7 @@ impl OneRun {
         sent
     }
 
-    /// Takes all visible messages of a queue. Those of other kinds are leased, and added to `others`.
+    /// Takes all visible messages of a queue. Messages of other kinds stay leased and are added to `others`.
     async fn take_sent<M: QueueMessage>(
         &self,
         queue: &Queue<M>,
@@ -264,7 +271,7 @@ impl OneRun {
         let (queues, name) = (self.storage.queues(), queue.name());
         let (mut sent, mut failed) = (Vec::new(), None);
         loop {
-            let messages = queues.get(name, GetMessages::new(MAX_MESSAGES, PATIENCE)).await?.messages;
+            let messages = queues.get(name, GetMessages::new(MAX_MESSAGES, RUN_TIMEOUT)).await?.messages;
             if messages.is_empty() {
                 return failed.map_or(Ok(sent), Err);
             }
@@ -283,7 +290,7 @@ impl OneRun {
                         queues.delete(name, &message, ExpiredReceipt::Refuse).await?;
                     }
                     Ok(_) => others.push(message),
-                    // It stays in the queue, as those behind it do.
+                    // This message stays in the queue, and so do the messages behind it.
                     Err(error) => {
                         failed.get_or_insert(error);
                         others.push(message);

@@ -1,11 +1,12 @@
 //! Simulated processes: groups of tasks that a test stops, resumes and kills between any two polls.
 //!
-//! The processes share one thread, one runtime and its clock. A stopped process polls nothing while its timers
-//! continue: when it is resumed, time has passed, as after SIGSTOP and SIGCONT. A killed process is never polled again
-//! and runs no destructors before the runtime ends, as after SIGKILL.
+//! The processes share one thread, one runtime and its clock. While a process is stopped, none of its tasks
+//! is polled, but its timers go on: after it resumes, time has passed, as after SIGSTOP and SIGCONT. A killed
+//! process is never polled again and runs no destructors before the runtime ends, as after SIGKILL.
 //!
-//! A run is repeatable on a current-thread runtime on paused time, with a [`Runtime`](jobqueue::Runtime) that has a
-//! [seed](jobqueue::Runtime::with_seed) and a clock that follows tokio's ([`TokioClock`](jobqueue::memory::TokioClock)).
+//! A run is repeatable on a current-thread runtime with paused time, if the [`Runtime`](jobqueue::Runtime)
+//! has a [seed](jobqueue::Runtime::with_seed) and a clock that follows tokio's
+//! ([`TokioClock`](jobqueue::memory::TokioClock)).
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
@@ -13,11 +14,12 @@ use std::task::{Context, Poll, Waker};
 use jobqueue::runtime::TaskGate;
 use jobqueue_storage::sync::lock;
 
-/// A simulated process: the [gate](TaskGate) of the tasks of one [`Runtime`](jobqueue::Runtime). Cheap to clone; all clones
-/// are the same process.
+/// A simulated process: the [gate](TaskGate) of the tasks of one [`Runtime`](jobqueue::Runtime). Cheap to
+/// clone; all clones are the same process.
 ///
-/// A process owns the tasks that its runtime starts: those of a storage with this runtime, of its workers, their
-/// deliveries and their leases. Tasks that a handler starts by `tokio::spawn` do not belong to it.
+/// A process owns the tasks that its runtime starts: the tasks of a storage with this runtime, of its
+/// workers, and of their deliveries and leases. A task that a handler starts by `tokio::spawn` does not
+/// belong to the process.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() {
@@ -42,7 +44,7 @@ pub struct Process(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     life: Life,
-    /// The wakers of tasks that were to be polled while the process was stopped.
+    /// The wakers of tasks that were due for a poll while the process was stopped.
     waiting: Vec<Waker>,
 }
 
@@ -55,7 +57,7 @@ enum Life {
 }
 
 impl Process {
-    /// Polls no task of this process until [`resume`](Self::resume).
+    /// Stops the process: none of its tasks is polled until [`resume`](Self::resume).
     pub fn stop(&self) {
         let mut state = self.lock();
         if state.life == Life::Running {
@@ -63,7 +65,7 @@ impl Process {
         }
     }
 
-    /// Continues after a [`stop`](Self::stop).
+    /// Resumes the process after a [`stop`](Self::stop). A killed process stays killed.
     pub fn resume(&self) {
         let mut state = self.lock();
         if state.life == Life::Stopped {
@@ -74,7 +76,7 @@ impl Process {
         }
     }
 
-    /// Polls no task of this process any more.
+    /// Kills the process: none of its tasks is polled again.
     pub fn kill(&self) {
         let mut state = self.lock();
         state.life = Life::Killed;
@@ -131,7 +133,7 @@ mod tests {
     use super::*;
     use jobqueue::Runtime;
 
-    /// Counts seconds in a task of the process.
+    /// Starts a task in the process that counts seconds.
     fn counting(process: &Process) -> Arc<AtomicU32> {
         let runtime = Runtime::new().with_task_gate(Arc::new(process.clone()));
         let seconds = Arc::new(AtomicU32::new(0));
@@ -153,14 +155,16 @@ mod tests {
         sleep(Duration::from_millis(2500)).await;
         one.stop();
         sleep(Duration::from_secs(10)).await;
-        assert_eq!((of_one.load(Ordering::Relaxed), of_other.load(Ordering::Relaxed)), (2, 12));
+        assert_eq!(of_one.load(Ordering::Relaxed), 2);
+        assert_eq!(of_other.load(Ordering::Relaxed), 12);
         one.resume();
         sleep(Duration::from_secs(2)).await;
-        assert_eq!(of_one.load(Ordering::Relaxed), 4, "its third second was over when it went on");
+        assert_eq!(of_one.load(Ordering::Relaxed), 4, "its third second was over when it resumed");
         one.kill();
         one.resume();
         sleep(Duration::from_secs(10)).await;
         assert_eq!(of_one.load(Ordering::Relaxed), 4);
-        assert!(one.is_killed() && !other.is_killed());
+        assert!(one.is_killed());
+        assert!(!other.is_killed());
     }
 }

@@ -1,13 +1,13 @@
-//! Batches: children, their restarts, and the continuation that follows.
+//! Batches: children, restarts, and the continuation that follows.
 //!
 //! | property | invariant |
 //! |---|---|
-//! | [`NOT_BEFORE`] | the promise of batches: the continuation is not put before every child is done |
-//! | [`NEVER_MISSING`] | I12b: whatever has happened, the batch continues and all of its jobs end once faults end |
+//! | [`NOT_BEFORE`] | the promise of batches: the continuation is not put until every child is done |
+//! | [`NEVER_MISSING`] | I12b: whatever has happened, the batch continues and all its jobs end once faults end |
 //! | [`NOTHING_LOST`] | I1, I12, I12a: a child that was sent is in the queue, in the dead-letter queue or done; so is the continuation |
 //! | [`WITH_A_CAUSE`] | I2: a handler runs again only after a fault |
 //!
-//! The model leaves out: groups above a hundred children, results, expiry, sweeps of batches.
+//! The model leaves out groups of more than a hundred children, results, expiry, and sweeps of batches.
 
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::{JobError, QueueMessage, Storage, Worker};
@@ -65,7 +65,7 @@ pub const BATCH: Scenario = Scenario {
     has_ended: |state| state.has_run(0) && state.store.messages.is_empty() && state.count("book", 0) > 0,
 };
 
-/// As [`BATCH`], but the program sends its last child outside of the batch.
+/// Like [`BATCH`], but the program sends its last child outside of the batch.
 pub const FORGETS_A_CHILD: Scenario = Scenario {
     programs: &[
         Program { name: "fan-out", start: Start::Once, run: fan_out_forgetfully },
@@ -75,7 +75,7 @@ pub const FORGETS_A_CHILD: Scenario = Scenario {
     ..BATCH
 };
 
-/// As [`BATCH`], but the program sends the batch a second time under another id.
+/// Like [`BATCH`], but the program sends the batch a second time under another id.
 pub const BEGINS_ANEW: Scenario = Scenario {
     programs: &[
         Program { name: "fan-out", start: Start::Once, run: fan_out_twice },

@@ -1,4 +1,4 @@
-//! Claim checks: blobs that messages refer to, from their creation to their deletion.
+//! Claim checks: blobs to which messages refer, from their creation to their deletion.
 //!
 //! | property | invariant |
 //! |---|---|
@@ -6,9 +6,10 @@
 //! | [`NO_ORPHAN`] | I15: once the job has ended, a sweep leaves no blob |
 //! | [`NOTHING_LOST`] | I1, I12a: a job that was sent is stored, done or purged |
 //!
-//! The model has one job with a large payload and a large checkpoint, its sender, two workers, a redrive, a purge and a sweep. The
-//! job may go on after its checkpoint in another delivery. It leaves out: blobs with an expiry, sweeps while other processes
-//! run, queues on several accounts, and blobs that cannot be read for long.
+//! The model has one job with a large payload and a large checkpoint, its sender, two workers, a redrive, a
+//! purge and a sweep. After its checkpoint, the job may continue in another delivery. The model leaves out
+//! blobs with an expiry, sweeps while other processes run, queues on several accounts, and blobs that cannot
+//! be read for a long time.
 
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::maintenance::{SweepOptions, sweep};
@@ -25,8 +26,8 @@ pub const NO_ORPHAN: &str = "no blob is left at the end";
 /// Property; see the table of this module.
 pub const NOTHING_LOST: &str = "no job is lost";
 
-/// More than fits into a message.
-const LARGE: usize = 70_000;
+/// A size that does not fit into a message.
+const LARGE_PAYLOAD: usize = 70_000;
 const BLOBS: &str = "jobqueue-payloads/";
 
 #[derive(Debug, Serialize, Deserialize, QueueMessage)]
@@ -51,7 +52,7 @@ pub const CHECKPOINTS: Scenario = Scenario {
         Program { name: "worker", start: Start::Message("jobs"), run: checkpoint },
         Program { name: "redrive", start: Start::While("jobs-poison", 1), run: redrive },
         Program { name: "purge", start: Start::While("jobs-poison", 1), run: purge },
-        Program { name: "sweep", start: Start::Quiet(1), run: swept },
+        Program { name: "sweep", start: Start::Quiet(1), run: run_sweep },
     ],
     workers: 2,
     sends_first: false,
@@ -60,14 +61,14 @@ pub const CHECKPOINTS: Scenario = Scenario {
     has_ended,
 };
 
-/// A job that only has a payload.
+/// A job that has a payload and writes no checkpoint.
 pub const PAYLOADS: Scenario = Scenario {
     programs: &[
         Program { name: "sender", start: Start::Once, run: send },
         Program { name: "worker", start: Start::Message("jobs"), run: work },
         Program { name: "redrive", start: Start::While("jobs-poison", 1), run: redrive },
         Program { name: "purge", start: Start::While("jobs-poison", 1), run: purge },
-        Program { name: "sweep", start: Start::Quiet(1), run: swept },
+        Program { name: "sweep", start: Start::Quiet(1), run: run_sweep },
     ],
     ..CHECKPOINTS
 };
@@ -89,7 +90,7 @@ fn has_all_blobs(state: &State) -> bool {
 fn send(storage: Storage, application: Application) -> Run {
     Box::pin(async move {
         let jobs = storage.queue::<Work>().await?;
-        let _ = jobs.send(&Work { text: "p".repeat(LARGE) }).id("job").await?;
+        let _ = jobs.send(&Work { text: "p".repeat(LARGE_PAYLOAD) }).id("job").await?;
         application.note("sent", 0).await;
         Ok(())
     })
@@ -119,7 +120,7 @@ fn checkpoint(storage: Storage, application: Application) -> Run {
         async move {
             let earlier: Option<String> = context.resume().await?;
             let next = if earlier.is_some() { "d" } else { "c" };
-            context.checkpoint(&next.repeat(LARGE)).await?;
+            context.checkpoint(&next.repeat(LARGE_PAYLOAD)).await?;
             end(&application).await
         }
     };
@@ -143,6 +144,6 @@ fn purge(storage: Storage, application: Application) -> Run {
     })
 }
 
-fn swept(storage: Storage, _: Application) -> Run {
+fn run_sweep(storage: Storage, _: Application) -> Run {
     Box::pin(async move { sweep(&storage, SweepOptions::new().drained_queues(true)).await.map(drop) })
 }

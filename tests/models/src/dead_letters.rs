@@ -1,4 +1,4 @@
-//! Dead letters and their redrive: always copy, then delete.
+//! Dead letters and their redrive, which always copy first and delete later.
 //!
 //! | property | invariant |
 //! |---|---|
@@ -6,9 +6,9 @@
 //! | [`ALL_END`] | I12b, I13: whatever has happened, redriven jobs are done once faults end, and both queues are empty |
 //! | [`WITH_A_CAUSE`] | I2: a handler succeeds again only after a fault |
 //!
-//! The model has two jobs, two workers, and two redrives one after the other. It leaves out: two redrives at once, purges
-//! (the model [`claim_check`](crate::claim_check) has them), letters that were not written by the library, and the
-//! reports of a redrive.
+//! The model has two jobs, two workers, and two redrives one after the other. It leaves out concurrent
+//! redrives, purges (the model [`claim_check`](crate::claim_check) has them), letters that the library did
+//! not write, and the reports of a redrive.
 
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::{JobError, QueueMessage, Storage, Worker};

@@ -1,15 +1,16 @@
-//! Messages in order: of one key, one runs at a time, in the order of the sends.
+//! Messages in order: the jobs of a key run one at a time, in the order of the sends.
 //!
 //! | property | invariant |
 //! |---|---|
 //! | [`NOTHING_SWALLOWED`] | I1, I12a: an acknowledged job is in the queue, in the dead-letter queue, done, or cancelled |
-//! | [`ORDER`] | what order per key adds to I1: of two jobs, the second sent after the first was acknowledged, the first runs first |
+//! | [`ORDER`] | order per key, beyond I1: if the second of two jobs is sent after the first was acknowledged, the first runs first |
 //! | [`ALONE`] | two jobs of a key run at the same time only after the lease of one of them was lost, or its process died |
 //! | [`NEVER_RUNS`] | I4: a cancelled job does not run |
 //! | [`NO_WAIT`] | I12b: whatever has happened, all that waits is run once faults end |
 //!
-//! The model has two jobs of one key, their sender, two workers and a redrive; or one job that is cancelled. It leaves out:
-//! several keys in one log, logs that are full or have pages, heartbeats of long runs, `clear`, and a time to live.
+//! The model has two jobs of one key, their sender, two workers and a redrive; or one job that is cancelled.
+//! It leaves out several keys in one log, logs that are full or have pages, heartbeats of long runs, `clear`,
+//! and a time to live.
 
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::{JobError, QueueMessage, Storage, Worker};
@@ -38,17 +39,17 @@ struct Work {
 const PROPERTIES: &[(&str, Holds)] = &[
     (NOTHING_SWALLOWED, |_, state| (0..2).all(|n| state.count("sent", n) == 0 || is_accounted_for(state, n))),
     (ORDER, |model, state| {
-        // Time can cost a message its position, and a redriven job joins at the tail.
+        // A leap of time can cost a message its position, and a redriven job joins at the tail.
         let is_disturbed = state.faults.leaps < model.faults.leaps || state.count("failed", 0) > 0;
         is_disturbed || state.count("begins", 1) == 0 || state.count("done", 0) > 0
     }),
     (ALONE, |model, state| {
         let faults = (state.faults.crashes, state.faults.lost_leases, state.faults.leaps);
         let is_disturbed = faults != (model.faults.crashes, model.faults.lost_leases, model.faults.leaps);
-        is_disturbed || (0..2).map(|n| runs(state, n)).sum::<u8>() <= 1
+        is_disturbed || (0..2).map(|n| running(state, n)).sum::<u8>() <= 1
     }),
     (NEVER_RUNS, |_, state| {
-        // The message of an earlier send may have run before the one that was cancelled was sent.
+        // A message of an earlier send may have run before the cancelled message was sent.
         state.count("cancelled", 0) == 0 || state.count("begins", 0) < state.count("sent", 0)
     }),
     (NO_WAIT, |model, state| model.recovers(state)),
@@ -71,10 +72,10 @@ pub const TWO_JOBS: Scenario = Scenario {
     },
 };
 
-/// Two jobs of one key, as a program sends them that forgets to ask for their order.
+/// Two jobs of one key, from a program that forgets to ask for order.
 pub const NOT_IN_ORDER: Scenario = Scenario {
     programs: &[
-        Program { name: "sender", start: Start::Once, run: send_in_no_order },
+        Program { name: "sender", start: Start::Once, run: send_without_order },
         Program { name: "worker", start: Start::Message("jobs"), run: work },
     ],
     ..TWO_JOBS
@@ -94,13 +95,14 @@ pub const CANCELLED: Scenario = Scenario {
     ..TWO_JOBS
 };
 
-fn runs(state: &State, n: u8) -> u8 {
+fn running(state: &State, n: u8) -> u8 {
     state.count("begins", n).saturating_sub(state.count("done", n) + state.count("failed", n))
 }
 
 fn is_accounted_for(state: &State, n: u8) -> bool {
     let job = format!(r#""n":{n}"#);
-    // A cancellation that has no answer yet, or whose outcome is unknown, may have taken the job that was sent before it.
+    // A cancellation that has no answer yet, or whose outcome is unknown, may have removed the job that was
+    // sent before it.
     let may_be_cancelled =
         state.count("kept", n) == 0 && state.count("cancelling", n) >= state.count("sent", n);
     let is_cancelled = state.count("cancelling", n) > 0 && may_be_cancelled;
@@ -121,7 +123,7 @@ fn send_two(storage: Storage, application: Application) -> Run {
     })
 }
 
-fn send_in_no_order(storage: Storage, application: Application) -> Run {
+fn send_without_order(storage: Storage, application: Application) -> Run {
     Box::pin(async move {
         let jobs = storage.queue::<Work>().await?;
         for n in 0..2 {
@@ -141,7 +143,7 @@ fn send_and_cancel(storage: Storage, application: Application) -> Run {
         let cancelled = jobs.cancel(&sent).await;
         match &cancelled {
             Ok(true) => application.note("cancelled", 0).await,
-            // The job runs or not: its sender cannot know more, also not by another try.
+            // The job runs or not. The sender cannot find out, not even by another attempt.
             Err(error) if error.is_outcome_unknown() => {
                 application.note("unknown", 0).await;
                 return Ok(());

@@ -1,4 +1,4 @@
-//! The storage of a model, as a value: queues and blobs with the semantics of Azure Storage.
+//! The storage of a model as a value: queues and blobs with the semantics of Azure Storage.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,10 +9,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use jobqueue::storage::StoreErrorKind;
 
-/// The minutes of a leap of the clock: longer than any time that the library waits for, and than the minimum age of a sweep.
+/// The length of a leap of the clock in minutes: longer than any time that the library waits for, and than
+/// the minimum age of a sweep.
 pub const LEAP: u32 = 30 * 24 * 60;
 
-/// Bytes that are hashed once. Equal bytes have equal hashes.
+/// Bytes with a hash that is computed once. Equal bytes have equal hashes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Content {
     bytes: Bytes,
@@ -77,18 +78,18 @@ pub enum Request {
     GetBlob { name: Arc<str> },
     /// Delete a blob.
     DeleteBlob { name: Arc<str> },
-    /// List the blobs whose names begin so.
+    /// List the blobs whose names have this prefix.
     ListBlobs { prefix: Arc<str> },
-    /// Not of the storage: an application asks whether a job fails for good.
+    /// Not a storage request: an application asks whether a job fails permanently.
     Fails { job: u8 },
-    /// Not of the storage: an application notes a fact.
+    /// Not a storage request: an application notes a fact.
     Note(Fact),
 }
 
 /// An answer to a [`Request`].
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Answer {
-    /// The change was made; the new version of the blob or receipt.
+    /// The change was made. Contains the new version of the blob or receipt.
     Changed(u16),
     /// A message was put.
     Put(Receipt),
@@ -100,7 +101,7 @@ pub enum Answer {
     Blob(Blob),
     /// The names and contents of blobs.
     Listed(Vec<(Arc<str>, Blob)>),
-    /// To [`Request::Fails`].
+    /// The answer to [`Request::Fails`].
     Fails(bool),
     /// The request failed and has changed nothing.
     Refused(StoreErrorKind),
@@ -108,7 +109,7 @@ pub enum Answer {
     Lost,
 }
 
-/// A fact that an application has noted: a word, and the number of a job.
+/// A fact that an application has noted: a word and the number of a job.
 pub type Fact = (&'static str, u8);
 
 /// The metadata of a blob.
@@ -117,16 +118,16 @@ pub type Fields = Vec<(String, String)>;
 /// A message and the number of its last change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Receipt {
-    /// The message, by the time of its put.
+    /// The number of the message, in the order of puts.
     pub id: u16,
-    /// The number of leases and changes until then.
+    /// The number of leases and changes up to then.
     pub number: u16,
 }
 
 /// The condition of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Condition {
-    /// None.
+    /// No condition.
     Always,
     /// The blob does not exist.
     Absent,
@@ -137,7 +138,7 @@ pub enum Condition {
 /// A stored message.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Message {
-    /// Its name and the number of its last change.
+    /// Its number and the number of its last change.
     pub receipt: Receipt,
     /// Its queue.
     pub queue: Arc<str>,
@@ -145,7 +146,7 @@ pub struct Message {
     pub text: Content,
     /// The number of its deliveries.
     pub deliveries: u16,
-    /// The receipt with which the present lease began.
+    /// The receipt with which the current lease began, if there is one.
     pub lease: Option<u16>,
     /// The time of its put; see [`Store::minute`].
     pub minute: u32,
@@ -164,18 +165,18 @@ pub struct Blob {
     pub minute: u32,
 }
 
-/// A rule that the storage of a planted defect breaks.
+/// A rule that a storage with a planted defect breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Broken {
     /// Puts into this queue store nothing.
     LosesPuts(&'static str),
     /// Puts into this queue store two messages.
     DoublesPuts(&'static str),
-    /// Writes of blobs whose names contain this store nothing.
+    /// Writes of blobs whose names contain this text store nothing.
     LosesBlobs(&'static str),
     /// Deletions of blobs delete nothing.
     KeepsBlobs,
-    /// A receipt of a former lease is good.
+    /// A receipt of a former lease is accepted.
     AcceptsAnyReceipt,
 }
 
@@ -184,11 +185,11 @@ pub enum Broken {
 pub struct Store {
     /// All messages, in the order of their puts.
     pub messages: Vec<Message>,
-    /// The blobs, by their containers and names, also those that were deleted.
+    /// The blobs by container and name, including deleted ones, each with the number of its writes.
     blobs: BTreeMap<Arc<str>, (u16, Option<Blob>)>,
-    /// The last message.
+    /// The number of the last message.
     last: u16,
-    /// The time.
+    /// The time, in minutes.
     pub minute: u32,
     /// The number of puts into each queue.
     pub puts: BTreeMap<Arc<str>, u8>,
@@ -211,7 +212,7 @@ impl Store {
         present.filter(move |(name, _)| name.starts_with(prefix))
     }
 
-    /// Leases a message that is free.
+    /// Leases a free message.
     pub fn lease(&mut self, id: u16) -> Option<Message> {
         let message = self.messages.iter_mut().find(|message| message.receipt.id == id)?;
         message.receipt.number += 1;
@@ -352,7 +353,7 @@ impl Request {
         )
     }
 
-    /// Returns whether the application answers it, and not the storage.
+    /// Returns whether the application, and not the storage, answers the request.
     pub fn is_of_application(&self) -> bool {
         matches!(self, Self::Note(_) | Self::Fails { .. })
     }

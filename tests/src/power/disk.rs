@@ -1,4 +1,4 @@
-//! A folder on a disk with a cache: data that are durable, and data that are not yet.
+//! A folder on a disk with a cache, that is, with durable data and data that is not durable yet.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ impl Image {
     /// Writes the files into `folder`.
     ///
     /// # Panics
-    /// If that fails.
+    /// If a file cannot be written.
     pub fn write(&self, folder: &Path) {
         for (name, content) in &self.0 {
             fs::write(folder.join(name), content).expect("a file of the image");
@@ -27,17 +27,17 @@ impl Image {
     }
 }
 
-/// The state of a folder on a disk and in the system's cache.
+/// The state of a folder on a disk and in the cache of the system.
 #[derive(Debug, Clone)]
 pub struct Disk {
     files: Vec<File>,
-    /// Entries of the folder as everybody sees them, by index into `files`.
+    /// The entries of the folder as processes see them, by index into `files`.
     entries: BTreeMap<String, usize>,
     durable_entries: BTreeMap<String, usize>,
     pending_entries: Vec<(String, Option<usize>)>,
     /// True if the disk acknowledges syncs without syncing.
     lies: bool,
-    /// The seed that chooses the part that a failed sync has written.
+    /// The seed that chooses which part of its data a failed sync has written.
     seed: u64,
 }
 
@@ -55,7 +55,7 @@ enum Change {
 }
 
 impl Disk {
-    /// Returns the files of `folder`, all of them durable.
+    /// Returns a disk with the files of `folder`, all of them durable.
     ///
     /// # Panics
     /// If they cannot be read.
@@ -63,13 +63,13 @@ impl Disk {
         let files = fs::read_dir(folder).expect("the folder").filter_map(|entry| {
             let entry = entry.expect("an entry");
             let name = entry.file_name().to_string_lossy().into_owned();
-            // This file is memory with a name.
+            // This file is shared memory that has a name.
             (!name.ends_with("-shm")).then(|| (name, fs::read(entry.path()).expect("a file")))
         });
         Self::holding(Image(files.collect()))
     }
 
-    /// Returns a disk with the image's files, all of them durable.
+    /// Returns a disk with the files of the image, all of them durable.
     pub fn holding(image: Image) -> Self {
         let entries: BTreeMap<_, _> = image.0.keys().cloned().zip(0..).collect();
         let files = image.0.into_values();
@@ -85,23 +85,23 @@ impl Disk {
         }
     }
 
-    /// From now on, acknowledges syncs and does nothing.
+    /// From now on, acknowledges syncs without syncing.
     pub fn lie(&mut self) {
         self.lies = true;
     }
 
-    /// Sets the seed that chooses the part that failed syncs write.
+    /// Sets the seed that chooses which part of its data a failed sync writes.
     pub fn seed(&mut self, seed: u64) {
         self.seed = seed;
     }
 
-    /// Returns the sizes of the files as everybody sees them.
+    /// Returns the sizes of the files as processes see them.
     pub fn sizes(&self) -> BTreeMap<String, u64> {
         let size = |file: &usize| self.files[*file].cached.len() as u64;
         self.entries.iter().map(|(name, file)| (name.clone(), size(file))).collect()
     }
 
-    /// Applies an event.
+    /// Applies an event to the state.
     pub fn apply(&mut self, event: &Event) {
         match event {
             Event::Create(name) => {
@@ -136,7 +136,7 @@ impl Disk {
         }
     }
 
-    /// Returns the files after a power cut now: any part of the unsynced writes may be there.
+    /// Returns the files after a power cut now: any part of the unsynced writes may have been written.
     pub fn cut(&self, random: &mut StdRng) -> Image {
         let share = *[0.0, 0.1, 0.5, 0.9, 1.0].get(random.random_range(0..5)).expect("one of five");
         let mut entries = self.durable_entries.clone();
@@ -200,7 +200,7 @@ impl Change {
         }
     }
 
-    /// Applies each sector with this likelihood, independently of earlier ones.
+    /// Applies each sector with probability `share`, independently of the others.
     fn apply_partly(&self, content: &mut Vec<u8>, share: f64, random: &mut StdRng) {
         match self {
             Self::Truncate(_) if random.random_bool(share) => self.apply(content),

@@ -1,13 +1,14 @@
-//! A disk that loses power, fails and fills up, under the real SQLite and the real library.
+//! Simulates a disk that loses power, fails or fills up, under the real SQLite and the real library.
 //!
-//! A [`Recorder`] listens between SQLite and the disk (as its VFS). It records in order every write, truncation,
-//! sync, creation and deletion of the database and its logs in one folder, together with the acknowledgements that
-//! the test reports. From that log a [`Disk`] computes what the folder could look like after a power cut at any
-//! moment: any of the unsynced sectors of 512 bytes may be written or not, in any order. The recorder can also fail a
-//! sync, and run out of room.
+//! A [`Recorder`] sits between SQLite and the disk, as a VFS. It records, in order, every write, truncation,
+//! sync, creation and deletion of the database and its logs in one folder, together with the acknowledgements
+//! that the test reports. From this log, a [`Disk`] computes the possible contents of the folder after a
+//! power cut at any moment: each unsynced sector of 512 bytes may be written or not, in any order. The
+//! recorder can also fail a sync, and can run out of space.
 //!
-//! It does not know everything: SQLite's index of the log (`-shm`) is memory and is gone after a cut. The library
-//! writes once without SQLite (it creates the empty file); that is noticed when SQLite opens the file.
+//! The recorder does not see everything. SQLite's index of the log (`-shm`) is memory and is gone after a
+//! power cut. The library writes once without SQLite, when it creates the empty file; the recorder notices
+//! this when SQLite opens the file.
 
 mod disk;
 mod recorder;

@@ -1,4 +1,4 @@
-//! The log of SQLite's operations on the files of one folder, and the planned faults.
+//! The log of SQLite's operations on the files of one folder, and planned faults.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
@@ -21,26 +21,26 @@ pub enum Event {
     Write(String, u64, Arc<[u8]>),
     /// A file was cut to a size.
     Truncate(String, u64),
-    /// A file was synced; if true, the folder's entries too.
+    /// A file was synced and, if true, the entries of the folder too.
     Sync(String, bool),
-    /// The system failed to sync a file, and treats unwritten data as written.
+    /// The system failed to sync a file, and from then on treats its unwritten data as written.
     SyncFailed(String),
-    /// A file was deleted; if true, the folder's entries were synced.
+    /// A file was deleted and, if true, the entries of the folder were synced.
     Delete(String, bool),
-    /// The test reported something.
+    /// The test reported a step.
     Note(Note),
 }
 
 /// A test's note of its own steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Note {
-    /// The task (first) began its step (second).
+    /// The task (first number) began its step (second number).
     Began(usize, usize),
-    /// The storage has acknowledged it.
+    /// The storage acknowledged the step of the task.
     Acknowledged(usize, usize),
 }
 
-/// Records one folder.
+/// Records the operations in one folder.
 #[derive(Debug)]
 pub struct Recorder {
     folder: PathBuf,
@@ -52,20 +52,20 @@ pub struct Recorder {
 struct State {
     events: Vec<Event>,
     sizes: BTreeMap<String, u64>,
-    /// The suffix of file names whose sync fails, and the number of syncs that succeed before.
+    /// The suffix of the names of files whose sync fails, and the number of syncs that succeed before.
     failing: Option<(String, usize)>,
     /// The maximum size of all files together.
     room: Option<u64>,
-    /// True if the index of the log may not grow either.
+    /// True if the index of the log may not grow.
     no_room_for_index: bool,
-    /// The number of times that a planned fault occurred.
+    /// The number of planned faults that have occurred.
     struck: usize,
 }
 
 static FOLDERS: Mutex<Option<HashMap<PathBuf, Weak<Recorder>>>> = Mutex::new(None);
 
 impl Recorder {
-    /// Records `folder` from now on. A power cut does not affect the present content.
+    /// Records `folder` from now on. Its present content is durable, so that a power cut does not affect it.
     ///
     /// # Panics
     /// If the folder cannot be read.
@@ -73,7 +73,7 @@ impl Recorder {
         Self::watch_on(folder, Disk::of(folder))
     }
 
-    /// Records `folder`, which holds what `disk` has in its cache, after a process was killed.
+    /// Records `folder`, which has the content of the cache of `disk`, after a process was killed.
     ///
     /// # Panics
     /// If the folder cannot be read.
@@ -107,28 +107,30 @@ impl Recorder {
         (self.before.clone(), self.state().events.clone())
     }
 
-    /// Makes one sync of the files with this suffix fail, after `after` successful ones.
+    /// Makes one sync of a file with this suffix fail, after `after` successful syncs.
     pub fn fail_sync(&self, suffix: &str, after: usize) {
         self.state().failing = Some((suffix.to_owned(), after));
     }
 
-    /// Limits the growth of all files together to `bytes` from now on; `None` removes the limit.
+    /// Limits the growth of all files together to `bytes` from now on. `None` removes the limit.
     pub fn leave_room(&self, bytes: Option<u64>) {
         let mut state = self.state();
         state.room = bytes.map(|bytes| bytes + state.sizes.values().sum::<u64>());
     }
 
-    /// Sets whether the index of the log, which is not counted otherwise, has no room to grow.
+    /// Sets whether the index of the log, which [`leave_room`](Self::leave_room) does not count, has no room
+    /// to grow.
     pub fn leave_no_room_for_index(&self, none: bool) {
         self.state().no_room_for_index = none;
     }
 
-    /// Returns the number of calls that failed by plan so far.
+    /// Returns the number of planned faults that have occurred.
     pub fn struck(&self) -> usize {
         self.state().struck
     }
 
-    // Each of the following holds the lock while the system works, so that the log has the system's order.
+    // Each of the following methods holds the lock during the system call, so that the log has the order of
+    // the system.
 
     pub(super) fn open(&self, name: &str, open: impl FnOnce() -> c_int) -> c_int {
         let mut state = self.state();
@@ -225,7 +227,7 @@ impl Recorder {
         code
     }
 
-    /// Records data that were written to a log without SQLite, which the log's modification time shows.
+    /// Records data that was written to a log without SQLite, which the modification time of the log reveals.
     fn notice(&self, state: &mut State, name: &str) {
         let file = self.folder.join(name);
         let changed = file.metadata().and_then(|metadata| metadata.modified());

@@ -1,10 +1,11 @@
-//! A VFS between SQLite and the system: it passes every call to the system's own VFS, and reports it to the
+//! A VFS between SQLite and the system. Passes every call to the VFS of the system, and reports it to the
 //! [`Recorder`] of the folder.
 //!
-//! This is the only file of the project with unsafe code: SQLite asks for its VFS as C structures of function pointers, and
-//! rusqlite has no safe wrapper for them. What must hold: SQLite calls the methods of an open file only between a
-//! successful open and its close, gives `szOsFile` bytes for each file, and never uses one file on two
-//! threads at once. All decisions are made in `recorder.rs`, which is safe.
+//! Besides `fork.rs`, this is the only file of the project with unsafe code: SQLite asks for its VFS as C
+//! structures of function pointers, and rusqlite has no safe wrapper for them. The code relies on these
+//! facts: SQLite calls the methods of an open file only between a successful open and its close, gives
+//! `szOsFile` bytes for each file, and never uses one file on two threads at once. All decisions are made in
+//! `recorder.rs`, which is safe.
 #![allow(unsafe_code)] // SQLite's interface for file systems is C.
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
@@ -17,11 +18,11 @@ use rusqlite::ffi::{self, sqlite3_file, sqlite3_io_methods, sqlite3_vfs};
 
 use super::recorder::Recorder;
 
-/// SQLite's data of each open file: ours first, then room for the file of the VFS behind us.
+/// SQLite's data of each open file: our data, followed by the data of the inner VFS.
 #[repr(C)]
 struct File {
     base: sqlite3_file,
-    /// Owned; null for files in folders without a recorder.
+    /// Owned. Null for files in folders without a recorder.
     watched: *mut Watched,
 }
 
@@ -29,11 +30,12 @@ struct File {
 struct Watched {
     recorder: Arc<Recorder>,
     name: String,
-    /// True if the next sync writes the folder's entries too, as the system's VFS does once for each log or journal.
+    /// True if the next sync also writes the entries of the folder, as the system's VFS does once for each
+    /// log or journal.
     syncs_folder: bool,
 }
 
-/// The system's VFS. It lives as long as the process.
+/// The VFS of the system, which lives as long as the process.
 struct Behind(*mut sqlite3_vfs);
 
 // SAFETY: SQLite itself uses a registered VFS from all threads; we only read the structure.
@@ -43,11 +45,11 @@ unsafe impl Sync for Behind {}
 
 static BEHIND: OnceLock<Behind> = OnceLock::new();
 
-/// Makes this the VFS of every connection that this process opens from now on.
+/// Makes this VFS the default of every connection that this process opens from now on.
 pub(super) fn install() {
     BEHIND.get_or_init(|| {
-        // SAFETY: a null name asks for the default VFS. The copy is leaked, as SQLite asks of registered ones, and its
-        // methods other than open and delete do not look at the structure they are given.
+        // SAFETY: a null name asks for the default VFS. The copy is leaked, as SQLite asks of registered
+        // ones, and its methods other than open and delete do not look at the structure they are given.
         unsafe {
             let behind = ffi::sqlite3_vfs_find(null());
             assert!(!behind.is_null(), "SQLite has a default VFS");
@@ -82,7 +84,8 @@ unsafe extern "C" fn open(
     out: *mut c_int,
 ) -> c_int {
     let ours = file.cast::<File>();
-    // SAFETY: SQLite gives `szOsFile` bytes at `file`, of which the first are ours and the rest the other VFS's.
+    // SAFETY: SQLite gives `szOsFile` bytes at `file`, of which the first are ours and the rest the other
+    // VFS's.
     unsafe {
         (*ours).base.pMethods = null();
         (*ours).watched = null_mut();
@@ -144,7 +147,7 @@ macro_rules! pass {
 }
 
 static METHODS: sqlite3_io_methods = sqlite3_io_methods {
-    // Without xFetch: nothing is mapped, so every read and write comes by here.
+    // Has no xFetch, so that nothing is mapped and every read and write goes through this VFS.
     iVersion: 2,
     xClose: Some(close),
     xRead: Some(read),

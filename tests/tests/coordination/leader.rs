@@ -194,7 +194,7 @@ async fn calls_that_hang_hold_up_no_candidate() {
     let storage = Storage::memory();
     let faulty = Faulty::new(&storage);
     death::now(&faulty);
-    let stuck = Patched::new().apart(storage.blobs()).storage(&storage, &faulty.storage());
+    let stuck = Patched::new().detached(storage.blobs()).storage(&storage, &faulty.storage());
     let leader = Leader::new(&stuck, "cop").unwrap().lease(LEASE);
     let held = timeout(LEASE, leader.lead()).await.expect("it waits for calls of others").unwrap();
     assert!(leader.has_control());

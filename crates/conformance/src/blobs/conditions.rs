@@ -1,4 +1,4 @@
-//! Promises of conditional writes and version tags.
+//! Promises about conditional writes and ETags.
 
 use crate::prelude::*;
 use jobqueue::storage::{Condition, ETag};
@@ -8,13 +8,13 @@ fn if_match(etag: &ETag) -> PutBlob {
 }
 
 promises! { "condition";
-    /// A write on condition that the blob is absent leaves an existing one alone.
+    /// A write on the condition that the blob is absent leaves an existing blob alone.
     async fn if_absent_never_overwrites(subject, blob) {
         refused(blob.write_with("new", PutBlob::if_absent()).await, &[K::BlobAlreadyExists])?;
         ensure_eq!(&*blob.read().await?, b"first", "content");
     }
 
-    /// Of many concurrent creations of a blob, one succeeds.
+    /// Of many concurrent conditional creations of a blob, exactly one succeeds.
     async fn if_absent_has_one_winner(subject, blob: missing_blob) {
         let writes = join_all((0..20).map(|_| blob.write_with("new", PutBlob::if_absent()))).await;
         ensure_eq!(writes.iter().filter(|write| write.is_ok()).count(), 1, "winners");
@@ -30,7 +30,7 @@ promises! { "condition";
         blob.write_with("new", PutBlob::if_absent()).await?;
     }
 
-    /// A write on condition of a former tag leaves the blob alone.
+    /// A write on the condition of a former tag leaves the blob alone.
     async fn if_match_refuses_a_former_tag(subject, blob) {
         let former = blob.properties().await?.etag;
         blob.write("second").await?;
@@ -38,7 +38,7 @@ promises! { "condition";
         ensure_eq!(&*blob.read().await?, b"second", "content");
     }
 
-    /// A write on condition of a tag is refused when there is no blob.
+    /// A write on the condition of a tag is refused if the blob does not exist.
     async fn if_match_needs_a_blob(subject, blob) {
         let etag = blob.properties().await?.etag;
         blob.store.delete_blob(&blob.name, None).await?;
@@ -46,7 +46,7 @@ promises! { "condition";
         refused(blob.read().await, &[K::BlobNotFound])?;
     }
 
-    /// Of many concurrent changes of one version of a blob, one succeeds.
+    /// Of many concurrent changes of one version of a blob, exactly one succeeds.
     async fn if_match_has_one_winner(subject, blob) {
         let etag = blob.properties().await?.etag;
         let writes = join_all((0..20).map(|_| blob.write_with("new", if_match(&etag)))).await;
@@ -57,7 +57,7 @@ promises! { "condition";
         }
     }
 
-    /// Each write changes the tag, though it writes the same content.
+    /// Each write changes the tag, even if it writes the same content.
     async fn tag_changes_with_every_write(subject, blob) {
         let first = blob.properties().await?.etag;
         let second = blob.write("first").await?.etag;

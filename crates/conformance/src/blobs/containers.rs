@@ -1,4 +1,4 @@
-//! Promises of creating and deleting containers.
+//! Promises about creating and deleting containers.
 
 use crate::prelude::*;
 use jobqueue::storage::BlobName;
@@ -30,7 +30,7 @@ promises! { "container";
         refused(subject.storage().blobs().delete_container(&container).await, &[K::ContainerNotFound])?;
     }
 
-    /// Deleting a container deletes its blobs, leased ones too.
+    /// Deleting a container deletes its blobs, including leased ones.
     async fn can_be_deleted_with_leased_blobs(subject, blob) {
         if subject.storage().leases().is_ok() {
             blob.leased().await?;
@@ -39,7 +39,7 @@ promises! { "container";
         refused(blob.read().await, &[K::ContainerNotFound, K::ContainerBeingDeleted, K::BlobNotFound])?;
     }
 
-    /// Blobs of one name in two containers are two blobs.
+    /// Blobs with the same name in two containers are two blobs.
     async fn keeps_its_blobs_apart(subject) {
         let (one, other) = (subject.blob().await?, subject.blob().await?);
         one.write("second").await?;

@@ -1,4 +1,4 @@
-//! Promises of writing, reading and deleting blobs.
+//! Promises about writing, reading and deleting blobs.
 
 use std::future::{Future, poll_fn};
 use std::task::Poll;
@@ -6,7 +6,7 @@ use std::task::Poll;
 use crate::prelude::*;
 use bytes::Bytes;
 
-/// Writes a blob whose metadata repeat its content.
+/// Writes a blob whose metadata repeats its content.
 async fn write_marked(blob: &TestBlob, text: &'static str) -> Result<(), Broken> {
     blob.write_with(text, PutBlob::new().with_metadata(Metadata::new().with("is", text))).await?;
     Ok(())
@@ -30,7 +30,7 @@ promises! { "blob";
         ensure!(!read.properties.is_leased, "leased");
     }
 
-    /// Any bytes are content.
+    /// A blob can contain any bytes.
     async fn holds_any_bytes(subject, blob: missing_blob) {
         let bytes: Vec<u8> = (0..=255).cycle().take(100_000).collect();
         blob.write_with(bytes.clone(), PutBlob::new()).await?;
@@ -44,7 +44,7 @@ promises! { "blob";
         ensure!(blob.store.get_blob(&blob.name, 0).await?.data.is_empty(), "content out of nothing");
     }
 
-    /// A blob may have a few megabytes.
+    /// A blob may be a few megabytes large.
     async fn may_be_large(subject, blob: missing_blob) {
         let bytes = vec![7_u8; 5 << 20];
         blob.write_with(bytes.clone(), PutBlob::new()).await?;
@@ -104,13 +104,13 @@ promises! { "blob";
         ensure_eq!(&*neighbour.read().await?, b"kept", "content of the neighbour");
     }
 
-    /// A blob longer than the reader allows is refused as too large; one just as long is read.
+    /// A blob longer than the reader allows is refused as too large; a blob of exactly that length is read.
     async fn is_not_read_beyond_the_limit(subject, blob) {
         refused(blob.store.get_blob(&blob.name, 4).await, &[K::TooLarge])?;
         ensure_eq!(blob.store.get_blob(&blob.name, 5).await?.data.len(), 5, "length");
     }
 
-    /// A blob's properties tell the time of the write.
+    /// A blob's properties have the time of the last write.
     async fn tells_when_it_was_written(subject, blob: missing_blob) {
         let first = blob.write("x").await?.modified;
         subject.advance(secs(2)).await;
@@ -130,7 +130,7 @@ promises! { "blob";
         }
     }
 
-    /// Content and metadata change in one step: a reader never sees those of two writes.
+    /// Content and metadata change in one step: a reader never sees a mix of two writes.
     async fn is_written_in_one_step(subject, blob: missing_blob) {
         write_marked(&blob, "one").await?;
         let writing = async {
@@ -152,7 +152,7 @@ promises! { "blob";
         read?;
     }
 
-    /// A write whose future is dropped has changed all of the blob or nothing.
+    /// A write whose future is dropped has changed the whole blob or nothing.
     async fn is_whole_after_a_dropped_write(subject, blob: missing_blob) {
         write_marked(&blob, "one").await?;
         for polls in 1..6 {
@@ -168,7 +168,7 @@ promises! { "blob";
         }
     }
 
-    /// A detached handle sees the same blobs, and its writes are seen.
+    /// A detached handle sees the same blobs, and other handles see its writes.
     async fn is_the_same_through_a_detached_handle(subject, blob) {
         let detached = TestBlob::new(&subject.storage().detached(), blob.name.clone());
         ensure_eq!(&*detached.read().await?, b"first", "content through the detached handle");

@@ -1,15 +1,15 @@
-//! Promises of listing blobs.
+//! Promises about listing blobs.
 
 use crate::prelude::*;
 
-/// The greatest number of blobs on a page.
-const PAGE: usize = 5_000;
+/// The maximum number of blobs on a page.
+const MAX_PAGE: usize = 5_000;
 
 async fn names(blob: &TestBlob, prefix: &str) -> Result<Vec<String>, Broken> {
     let (mut names, mut marker) = (Vec::new(), None::<String>);
     loop {
         let page = blob.store.list_blobs(blob.name.container(), prefix, marker.as_deref()).await?;
-        ensure!(page.blobs.len() <= PAGE, "a page of {}", page.blobs.len());
+        ensure!(page.blobs.len() <= MAX_PAGE, "a page of {}", page.blobs.len());
         names.extend(page.blobs.into_iter().map(|(name, _)| name));
         match page.next {
             Some(next) => marker = Some(next),
@@ -19,7 +19,7 @@ async fn names(blob: &TestBlob, prefix: &str) -> Result<Vec<String>, Broken> {
 }
 
 promises! { "listing";
-    /// All blobs are listed once, in order of name.
+    /// All blobs are listed once, in the order of their names.
     async fn has_every_blob_in_order(subject, blob: missing_blob) {
         for name in ["b", "a/2", "c/1", "a/1", "B", "a-1"] {
             blob.sibling(name)?.write("x").await?;
@@ -27,7 +27,7 @@ promises! { "listing";
         ensure_eq!(names(&blob, "").await?, ["B", "a-1", "a/1", "a/2", "b", "c/1"], "names");
     }
 
-    /// A listing has only blobs with the prefix, which need not end at a slash.
+    /// A listing has only blobs with the prefix, which need not end with a slash.
     async fn has_only_blobs_with_the_prefix(subject, blob: missing_blob) {
         for name in ["a/1", "a/2", "ab", "b/a/1"] {
             blob.sibling(name)?.write("x").await?;
@@ -55,7 +55,7 @@ promises! { "listing";
         ensure_eq!(listed.map(|p| p.is_leased), Some(known.is_leased), "lease");
     }
 
-    /// The time that a listing contains is that of the clock by which modifications are stamped; without names it has one too.
+    /// The time in a listing, even an empty one, comes from the clock that stamps modifications.
     async fn is_stamped_by_the_clock_of_modifications(subject, blob) {
         let modified = blob.properties().await?.modified;
         if let Some(now) = blob.store.list_blobs(blob.name.container(), "", None).await?.now {
@@ -71,10 +71,10 @@ promises! { "listing";
         ensure!(names(&blob, "").await?.is_empty(), "a deleted blob is listed");
     }
 
-    /// A listing of more than one page goes on behind its marker: each blob is listed once.
+    /// A listing of several pages continues after its marker and has each blob once.
     @slow
     async fn goes_on_behind_a_marker(subject, blob: missing_blob) {
-        let all: Vec<String> = (0..PAGE + 1).map(|number| format!("{number:05}")).collect();
+        let all: Vec<String> = (0..MAX_PAGE + 1).map(|number| format!("{number:05}")).collect();
         for some in all.chunks(64) {
             let siblings = some.iter().map(|name| blob.sibling(name)).collect::<Result<Vec<_>, _>>()?;
             let writes = siblings.iter().map(|sibling| sibling.write("x"));

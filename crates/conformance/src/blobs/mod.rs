@@ -1,4 +1,4 @@
-//! The promises of blobs, except for leases.
+//! The promises about blobs, except for leases.
 
 mod conditions;
 mod containers;

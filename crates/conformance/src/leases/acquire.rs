@@ -1,18 +1,18 @@
-//! Promises of acquiring a blob's lease.
+//! Promises about acquiring the lease of a blob.
 
 use std::time::Duration;
 
 use crate::prelude::*;
 
 promises! { "acquire" if crate::leases::are_granted;
-    /// An available lease is taken under the proposed id.
+    /// An available lease is acquired under the proposed id.
     async fn takes_an_available_lease(subject, blob) {
         let id = lease_id();
         ensure_eq!(blob.acquire(60, id).await?, id, "id");
         ensure!(blob.is_leased().await?, "not leased");
     }
 
-    /// The holder may acquire again, with another duration, so that a lost answer can be repeated.
+    /// The holder may acquire again, even for another duration, so that it can retry after a lost answer.
     async fn can_be_repeated_by_the_holder(subject, blob) {
         let id = blob.leased().await?;
         ensure_eq!(blob.acquire(15, id).await?, id, "id");
@@ -26,7 +26,7 @@ promises! { "acquire" if crate::leases::are_granted;
         blob.renew(id).await?;
     }
 
-    /// Of many concurrent acquisitions, one succeeds.
+    /// Of many concurrent acquisitions, exactly one succeeds.
     async fn has_one_winner(subject, blob) {
         let tries = join_all((0..20).map(|_| blob.acquire(60, lease_id()))).await;
         let won: Vec<_> = tries.iter().filter_map(|answer| answer.as_ref().ok()).collect();
@@ -47,17 +47,18 @@ promises! { "acquire" if crate::leases::are_granted;
         }
     }
 
-    /// Acquiring changes neither tag nor content.
+    /// Acquiring, renewing and releasing a lease change neither the tag nor the date of the blob.
     async fn is_not_a_write(subject, blob) {
         let before = blob.properties().await?;
         let id = blob.leased().await?;
         blob.renew(id).await?;
         blob.release(id).await?;
         let after = blob.properties().await?;
-        ensure_eq!((after.etag, after.modified), (before.etag, before.modified), "tag and date");
+        ensure_eq!(after.etag, before.etag, "tag");
+        ensure_eq!(after.modified, before.modified, "date");
     }
 
-    /// Leases of two blobs are independent of each other.
+    /// The leases of two blobs are independent.
     async fn concerns_one_blob(subject, blob) {
         let id = blob.leased().await?;
         let other = blob.sibling("other")?;

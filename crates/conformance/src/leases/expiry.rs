@@ -1,10 +1,10 @@
-//! Promises of blob leases whose time is over. The shortest lease lasts 15 seconds, so these promises are slow in real
-//! time.
+//! Promises about expired blob leases. The shortest lease lasts 15 seconds, so these promises are slow in
+//! real time.
 
 use crate::prelude::*;
 use jobqueue::storage::LeaseId;
 
-/// Returns a blob whose lease has run out, and the id under which it was held.
+/// Returns a blob whose lease has expired, and the id of its former holder.
 async fn expired(subject: &Subject) -> Result<(TestBlob, LeaseId), Broken> {
     let blob = subject.blob().await?;
     let id = lease_id();
@@ -14,7 +14,7 @@ async fn expired(subject: &Subject) -> Result<(TestBlob, LeaseId), Broken> {
 }
 
 promises! { "expiry" if crate::leases::are_granted;
-    /// A lease that is not renewed expires, and not before its time.
+    /// A lease that is not renewed expires at its time, and not earlier.
     @slow async fn comes_in_time(subject, blob) {
         blob.acquire(15, lease_id()).await?;
         subject.advance(secs(10)).await;
@@ -33,21 +33,21 @@ promises! { "expiry" if crate::leases::are_granted;
         ensure!(blob.is_leased().await?, "not leased");
     }
 
-    /// An expired lease can be taken by another; the former holder then cannot renew.
+    /// Another holder can acquire an expired lease; the former holder then cannot renew it.
     @slow async fn lets_another_acquire(subject) {
         let (blob, former) = expired(subject).await?;
         blob.acquire(60, lease_id()).await?;
         refused(blob.renew(former).await, &[K::LeaseIdMismatch])?;
     }
 
-    /// An expired lease can be taken again by its former holder.
+    /// The former holder can acquire an expired lease again.
     @slow async fn lets_the_holder_acquire(subject) {
         let (blob, id) = expired(subject).await?;
         blob.acquire(60, id).await?;
         ensure!(blob.is_leased().await?, "not leased");
     }
 
-    /// An expired lease is renewed by its holder if nothing happened since.
+    /// The holder can renew an expired lease if nothing has happened since.
     @slow async fn lets_the_holder_renew(subject) {
         let (blob, id) = expired(subject).await?;
         ensure_eq!(blob.renew(id).await?, id, "id");
@@ -70,7 +70,7 @@ promises! { "expiry" if crate::leases::are_granted;
         refused(blob.renew(id).await, &[K::LeaseNotPresent, K::LeaseIdMismatch])?;
     }
 
-    /// An expired lease can be released by its holder, not by others.
+    /// The holder can release an expired lease, and others cannot.
     @slow async fn lets_the_holder_release(subject) {
         let (blob, id) = expired(subject).await?;
         refused(blob.release(lease_id()).await, &[K::LeaseIdMismatch, K::LeaseNotPresent])?;
@@ -78,7 +78,7 @@ promises! { "expiry" if crate::leases::are_granted;
         ensure!(!blob.is_leased().await?, "still leased");
     }
 
-    /// A blob whose lease has expired cannot be written under it, not even by its former holder.
+    /// A blob cannot be written under an expired lease, not even by the former holder.
     @slow async fn refuses_writes_under_the_lease(subject) {
         let (blob, id) = expired(subject).await?;
         for lease in [id, lease_id()] {

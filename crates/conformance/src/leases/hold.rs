@@ -1,9 +1,9 @@
-//! Promises of a lease that is held: it is renewed and released by its holder.
+//! Promises about a held lease, which only its holder renews and releases.
 
 use crate::prelude::*;
 use jobqueue::storage::LeaseId;
 
-/// Checks that nothing is renewed, released or written under an id that does not hold the lease.
+/// Checks that an id which does not hold the lease can neither renew, release nor write under it.
 async fn no_lease(blob: &TestBlob, id: LeaseId, kinds: &[K]) -> Result<(), Broken> {
     refused(blob.renew(id).await, kinds)?;
     refused(blob.release(id).await, kinds)?;
@@ -13,21 +13,21 @@ async fn no_lease(blob: &TestBlob, id: LeaseId, kinds: &[K]) -> Result<(), Broke
 }
 
 promises! { "hold" if crate::leases::are_granted;
-    /// The holder can renew, and the answer contains its lease id.
+    /// The holder can renew the lease, and the answer contains its id.
     async fn is_renewed_by_the_holder(subject, blob) {
         let id = blob.leased().await?;
         ensure_eq!(blob.renew(id).await?, id, "id");
         ensure_eq!(blob.renew(id).await?, id, "id");
     }
 
-    /// While a lease is held, no other id renews it, releases it or writes under it.
+    /// While a lease is held, no other id can renew it, release it or write under it.
     async fn is_for_the_holder_only(subject, blob) {
         let id = blob.leased().await?;
         no_lease(&blob, lease_id(), &[K::LeaseIdMismatch]).await?;
         blob.renew(id).await?;
     }
 
-    /// A lease that was never taken, or was given up, can be neither renewed nor released nor written under.
+    /// A lease that was never acquired, or was released, can be neither renewed, released nor written under.
     async fn begins_with_an_acquisition(subject, blob) {
         let kinds = &[K::LeaseNotPresent, K::LeaseIdMismatch];
         no_lease(&blob, lease_id(), kinds).await?;
@@ -36,7 +36,7 @@ promises! { "hold" if crate::leases::are_granted;
         no_lease(&blob, former, kinds).await?;
     }
 
-    /// A released lease is available, and another can take it at once; its former holder cannot renew it then.
+    /// A released lease can be acquired at once; the former holder then cannot renew it.
     async fn ends_with_a_release(subject, blob) {
         let former = blob.leased().await?;
         blob.release(former).await?;

@@ -1,4 +1,4 @@
-//! The promises of blob leases: each cell of Azure's table of lease states, without breaks.
+//! The promises about blob leases: each cell of Azure's table of lease states, without break operations.
 
 mod acquire;
 mod expiry;
@@ -8,7 +8,7 @@ mod writes;
 use super::Promise;
 use jobqueue::Storage;
 
-/// Returns whether the storage has the power that these promises are of.
+/// Returns whether the storage has the power that these promises are about.
 fn are_granted(storage: &Storage) -> bool {
     storage.blob_powers().leases.is_some()
 }

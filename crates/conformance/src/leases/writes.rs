@@ -1,16 +1,16 @@
-//! Promises of writing, reading and deleting blobs whose lease is in any state.
+//! Promises about writing, reading and deleting blobs whose lease is in any state.
 
 use crate::prelude::*;
 
 promises! { "write" if crate::leases::are_granted;
-    /// A leased blob cannot be written without the lease's id.
+    /// A leased blob cannot be written without the id of the lease.
     async fn to_a_leased_blob_needs_the_id(subject, blob) {
         blob.leased().await?;
         refused(blob.write("second").await, &[K::LeaseIdMissing])?;
         ensure_eq!(&*blob.read().await?, b"first", "content");
     }
 
-    /// The holder writes, and still holds the lease.
+    /// The holder can write, and still holds the lease afterwards.
     async fn by_the_holder_succeeds(subject, blob) {
         let id = blob.leased().await?;
         blob.write_as(id, "second").await?;
@@ -26,14 +26,14 @@ promises! { "write" if crate::leases::are_granted;
         refused_unless(deviates, written, &[K::LeaseNotPresent, K::LeaseIdMismatch, K::BlobNotFound])?;
     }
 
-    /// A leased blob can be read by all.
+    /// Any client can read a leased blob.
     async fn is_not_what_a_read_is(subject, blob) {
         blob.leased().await?;
         ensure_eq!(&*blob.read().await?, b"first", "content");
         ensure!(blob.is_leased().await?, "not leased");
     }
 
-    /// A leased blob is deleted by its holder only.
+    /// Only the holder can delete a leased blob.
     async fn that_deletes_needs_the_id(subject, blob) {
         let id = blob.leased().await?;
         refused(blob.store.delete_blob(&blob.name, None).await, &[K::LeaseIdMissing])?;
@@ -43,7 +43,7 @@ promises! { "write" if crate::leases::are_granted;
         refused(blob.read().await, &[K::BlobNotFound])?;
     }
 
-    /// A blob that is written again after its deletion is not leased.
+    /// A blob that is recreated after its deletion is not leased.
     async fn after_a_deletion_starts_without_lease(subject, blob) {
         let id = blob.leased().await?;
         blob.store.delete_blob(&blob.name, Some(&id)).await?;

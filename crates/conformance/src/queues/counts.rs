@@ -1,19 +1,19 @@
-//! Promises of storages that count messages by state.
+//! Promises about counting messages by state.
 
 use crate::prelude::*;
 use jobqueue::storage::StateCounts;
 
 promises! { "counts" if |storage| storage.queues().powers().counts.is_some();
-    /// A storage that counts by state counts each message in its state, and no expired one.
+    /// Counts by state have each message in its own state, and no expired message.
     async fn are_those_of_each_state(subject, queue) {
         queue.put_with(PutMessage::new("expired").with_ttl(secs(1))).await?;
         subject.advance(secs(2)).await;
-        queue.put_and_get("running", LONG).await?;
+        queue.put_and_get("running", LONG_TIMEOUT).await?;
         for text in ["back", "off"] {
             queue.put_back(text).await?;
         }
         for _ in 0..3 {
-            queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG)).await?;
+            queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG_TIMEOUT)).await?;
         }
         for _ in 0..4 {
             queue.put("waiting").await?;

@@ -1,11 +1,11 @@
-//! Promises of creating and deleting queues.
+//! Promises about creating and deleting queues.
 
 use crate::prelude::*;
 use jobqueue::QueueName;
 use jobqueue::storage::Created;
 
 promises! { "create";
-    /// Creating a missing queue makes it, empty.
+    /// Creating a missing queue makes an empty queue.
     async fn makes_a_missing_queue(subject, queue: missing_queue) {
         ensure_eq!(queue.store.create_queue(&queue.name, &Metadata::new()).await?, Created::New, "first");
         ensure_eq!(queue.count().await?, 0, "messages in a new queue");
@@ -20,7 +20,7 @@ promises! { "create";
         ensure_eq!(queue.count().await?, 1, "messages");
     }
 
-    /// Creating a queue that has other metadata is refused, and leaves the queue's metadata and messages alone.
+    /// Creating a queue that exists with other metadata is refused, and leaves metadata and messages alone.
     async fn refuses_other_metadata(subject, queue: missing_queue) {
         let metadata = Metadata::new().with("a", "1");
         queue.store.create_queue(&queue.name, &metadata).await?;
@@ -33,7 +33,7 @@ promises! { "create";
         ensure_eq!(properties.approximate_count, 1, "messages");
     }
 
-    /// Of many processes that create the same queue at once, all succeed, and one makes it.
+    /// If many processes create a queue at once, all succeed, and exactly one makes it.
     async fn by_many_at_once_succeeds(subject, queue: missing_queue) {
         let metadata = Metadata::new();
         let creations = (0..10).map(|_| queue.store.create_queue(&queue.name, &metadata));
@@ -41,7 +41,7 @@ promises! { "create";
         ensure_eq!(created.iter().filter(|created| **created == Created::New).count(), 1, "creations");
     }
 
-    /// A name of 63 characters is taken.
+    /// A name of 63 characters is accepted.
     async fn takes_the_longest_name(subject) {
         let name = format!("{:q<63}", subject.queue_name()?.as_str());
         let name = QueueName::new(name).map_err(|error| Broken::new(error.to_string()))?;
@@ -51,7 +51,7 @@ promises! { "create";
         ensure_eq!(queue.count().await?, 1, "messages");
     }
 
-    /// Deleting a queue deletes its messages: a new queue of the name is empty.
+    /// Deleting a queue deletes its messages: a new queue of the same name is empty.
     async fn after_a_deletion_is_empty(subject, queue) {
         queue.put("old").await?;
         queue.store.delete_queue(&queue.name).await?;

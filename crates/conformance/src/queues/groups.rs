@@ -1,4 +1,4 @@
-//! Promises of storages that keep the order of groups.
+//! Promises about storages that keep the order of groups.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ async fn ordered(subject: &Subject) -> Result<TestQueue, Broken> {
     Ok(queue)
 }
 
-/// Returns a queue with two messages of a group, of which `change` has changed the first.
+/// Returns a queue with two messages of a group. `change` is applied to the first one before it is put.
 async fn two_of_a_group(
     subject: &Subject,
     change: impl FnOnce(PutMessage) -> PutMessage,
@@ -26,14 +26,14 @@ async fn two_of_a_group(
 }
 
 async fn next_is(queue: &TestQueue, expected: &str) -> Result<MessageRef, Broken> {
-    let all = queue.get_all(LONG).await?;
+    let all = queue.get_all(LONG_TIMEOUT).await?;
     let texts: Vec<_> = all.iter().filter_map(|leased| leased.text.as_deref().ok()).collect();
     ensure_eq!(texts, [expected], "the messages that were received");
     Ok(all.into_iter().next().ok_or_else(|| Broken::new("no message"))?.message)
 }
 
 promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
-    /// A storage that keeps the order of groups delivers a message only after those before it in its group are deleted.
+    /// A message is delivered only after all earlier messages of its group are deleted.
     async fn are_delivered_in_order(subject) {
         for together in [false, true] {
             let queue = ordered(subject).await?;
@@ -48,46 +48,46 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
                     queue.put_with(message).await?;
                 }
             }
-            let mut first = queue.get_all(LONG).await?;
+            let mut first = queue.get_all(LONG_TIMEOUT).await?;
             first.sort_by_key(|leased| leased.text.clone().ok());
             let texts: Vec<_> = first.iter().filter_map(|leased| leased.text.as_deref().ok()).collect();
             ensure_eq!(texts, ["a1", "b1"], "the first of each group, put together: {together}");
             queue.update(&first[0].message, secs(0)).await?;
-            let again = queue.get_one(LONG).await?;
+            let again = queue.get_one(LONG_TIMEOUT).await?;
             ensure_eq!(again.text.as_deref(), Ok("a1"), "the first of its group, after it was given back");
             queue.delete(&again.message).await?;
-            ensure_eq!(queue.get_one(LONG).await?.text.as_deref(), Ok("a2"), "the next of its group");
+            ensure_eq!(queue.get_one(LONG_TIMEOUT).await?.text.as_deref(), Ok("a2"), "the next of its group");
         }
     }
 
-    /// A message that is given back with a delay holds its group back.
+    /// A message that is released with a delay holds back its group.
     async fn wait_for_a_message_that_is_given_back(subject) {
         let queue = two_of_a_group(subject, |first| first).await?;
         let first = next_is(&queue, "first").await?;
-        queue.update_with(&first, UpdateMessage::new(LONG).ending_lease()).await?;
-        ensure!(queue.get_all(LONG).await?.is_empty(), "a message overtook one of its group that backs off");
+        queue.update_with(&first, UpdateMessage::new(LONG_TIMEOUT).ending_lease()).await?;
+        ensure!(queue.get_all(LONG_TIMEOUT).await?.is_empty(), "a message overtook one of its group that backs off");
     }
 
-    /// A message whose lease has ended is received again before those behind it in its group.
+    /// A message whose lease has ended is received again before the later messages of its group.
     async fn wait_for_a_message_whose_lease_has_ended(subject) {
         let queue = two_of_a_group(subject, |first| first).await?;
         let leased = queue.get(1, secs(1)).await?;
         ensure_eq!(leased.len(), 1, "the messages that were received");
-        ensure!(queue.get_all(LONG).await?.is_empty(), "a message overtook one of its group that is leased");
+        ensure!(queue.get_all(LONG_TIMEOUT).await?.is_empty(), "a message overtook one of its group that is leased");
         subject.advance(secs(2)).await;
         let first = next_is(&queue, "first").await?;
         queue.delete(&first).await?;
         next_is(&queue, "second").await?;
     }
 
-    /// A message that was put with a delay holds its group back.
+    /// A message that is put with a delay holds back its group.
     async fn wait_for_a_delayed_message(subject) {
-        let delayed = |first: PutMessage| first.with_visibility_delay(LONG);
+        let delayed = |first: PutMessage| first.with_visibility_delay(LONG_TIMEOUT);
         let queue = two_of_a_group(subject, delayed).await?;
-        ensure!(queue.get_all(LONG).await?.is_empty(), "a message overtook one of its group that is delayed");
+        ensure!(queue.get_all(LONG_TIMEOUT).await?.is_empty(), "a message overtook one of its group that is delayed");
     }
 
-    /// A message that has expired holds its group back for seconds at most.
+    /// An expired message holds back its group for a few seconds at most.
     @slow async fn go_on_after_an_expired_message(subject) {
         let short = |first: PutMessage| first.with_ttl(secs(1));
         let queue = two_of_a_group(subject, short).await?;
@@ -95,14 +95,14 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
         for _ in 0..10 {
             if next.is_empty() {
                 subject.advance(secs(2)).await;
-                next = queue.get(1, LONG).await?;
+                next = queue.get(1, LONG_TIMEOUT).await?;
             }
         }
         let text = next.first().map(|leased| leased.text.as_deref());
         ensure_eq!(text, Some(Ok("second")), "the message after one that has expired");
     }
 
-    /// After a list of deletions each group goes on.
+    /// After a list of deletions, each group continues.
     async fn go_on_after_deletions_together(subject) {
         let queue = two_of_a_group(subject, |first| first).await?;
         let first = next_is(&queue, "first").await?;
@@ -112,7 +112,7 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
         next_is(&queue, "second").await?;
     }
 
-    /// The deletion of the first of a group notifies those that wait for its next.
+    /// Deleting the first message of a group notifies the subscribers that wait for the next one.
     async fn notify_of_the_next(subject) {
         for in_a_list in [false, true] {
             let queue = two_of_a_group(subject, |first| first).await?;
@@ -128,7 +128,7 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
         }
     }
 
-    /// Groups of one name in two queues have nothing to do with each other.
+    /// Groups of the same name in two queues are independent.
     async fn belong_to_their_queue(subject) {
         let queues = [
             two_of_a_group(subject, |first| first).await?,
@@ -139,7 +139,7 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
         }
     }
 
-    /// A message that waits behind the first of its group is deleted by the receipt of its put, and those behind it go on.
+    /// The receipt of a put deletes a message that waits in its group, and the later messages continue.
     async fn lose_a_waiting_message_that_its_sender_deletes(subject) {
         if subject.deviates(Deviation::PutReceiptCancelsDelayOnly) {
             return Ok(());
@@ -155,7 +155,7 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
         }
     }
 
-    /// While messages are put into a group, those before them are received one by one, in their order, and none is lost.
+    /// While messages are put into a group, its messages are received one by one, in order, and none is lost.
     async fn go_on_while_others_are_put(subject) {
         const COUNT: usize = 30;
         let queue = two_of_a_group(subject, |first| first).await?;
@@ -169,7 +169,7 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
         let receive = async {
             let mut texts = Vec::new();
             while texts.len() < COUNT + 2 {
-                let leased = queue.get(32, LONG).await?;
+                let leased = queue.get(32, LONG_TIMEOUT).await?;
                 ensure!(leased.len() <= 1, "two messages of a group are leased");
                 for message in leased {
                     queue.delete(&message.message).await?;

@@ -1,4 +1,4 @@
-//! Promises of storages that show every message.
+//! Promises about storages that list every message.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ fn index(queue: &TestQueue) -> Result<Arc<dyn MessageIndex>, Broken> {
     queue.store.powers().index.clone().ok_or_else(|| Broken::new("the storage has no index of messages"))
 }
 
-/// Returns the texts of all messages of a state, in pages of `count`.
+/// Returns the texts of all messages in a state, read in pages of `count`.
 async fn texts(queue: &TestQueue, state: MessageState, count: u32) -> Result<Vec<String>, Broken> {
     let (index, mut all, mut next) = (index(queue)?, Vec::new(), None);
     loop {
@@ -24,11 +24,11 @@ async fn texts(queue: &TestQueue, state: MessageState, count: u32) -> Result<Vec
 }
 
 promises! { "index" if |storage| storage.queues().powers().index.is_some();
-    /// Each message is in the list of its state, and in no other.
+    /// Each message is in the list of its own state, and in no other.
     async fn shows_each_message_once(subject, queue) {
-        queue.put_and_get("running", LONG).await?;
+        queue.put_and_get("running", LONG_TIMEOUT).await?;
         queue.put_back("backing off").await?;
-        queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG)).await?;
+        queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG_TIMEOUT)).await?;
         queue.put("waiting").await?;
         let states = [
             (MessageState::Waiting, "waiting"),
@@ -41,7 +41,7 @@ promises! { "index" if |storage| storage.queues().powers().index.is_some();
         }
     }
 
-    /// Pages show all messages, also those that wait for another of their group, each once. A page says how many of these it has.
+    /// Pages show all messages once, and count those that wait for another message of their group.
     async fn shows_all_page_by_page(subject, queue) {
         for number in 0..7 {
             let group = (number % 2 == 1).then(|| "a".to_owned());
@@ -56,20 +56,20 @@ promises! { "index" if |storage| storage.queues().powers().index.is_some();
         ensure_eq!(page.waiting_for_group, 2, "messages that wait for another of their group");
     }
 
-    /// A hidden message can be made visible; a leased one and a visible one stay as they are.
+    /// A hidden message can be made visible; a leased or visible message stays as it is.
     async fn makes_hidden_messages_visible(subject, queue) {
         let index = index(&queue)?;
-        let running = queue.put_and_get("running", LONG).await?.message.id;
+        let running = queue.put_and_get("running", LONG_TIMEOUT).await?.message.id;
         let back = queue.put_back("backing off").await?.id;
-        let delayed = PutMessage::new("delayed").with_visibility_delay(LONG);
+        let delayed = PutMessage::new("delayed").with_visibility_delay(LONG_TIMEOUT);
         let delayed = queue.put_with(delayed).await?.message.id;
         for (id, expected) in [(&running, false), (&delayed, true), (&delayed, false), (&back, true)] {
             ensure_eq!(index.make_visible(&queue.name, id).await?, expected, "answer for {id}");
         }
-        ensure_eq!(queue.get_all(LONG).await?.len(), 2, "visible messages");
+        ensure_eq!(queue.get_all(LONG_TIMEOUT).await?.len(), 2, "visible messages");
     }
 
-    /// The receipt with which a message was put back ends when the message is made visible: a worker may lease it at any time.
+    /// Making a message visible ends the receipt of its release, because a worker may lease it at any time.
     async fn receipt_ends_when_message_is_made_visible(subject, queue) {
         let index = index(&queue)?;
         let held = queue.put_back("backing off").await?;
@@ -78,7 +78,7 @@ promises! { "index" if |storage| storage.queues().powers().index.is_some();
         refused(deleted, &[K::LeaseExpired])?;
     }
 
-    /// A page that begins nowhere, and a page of no or of too many messages, is refused.
+    /// A page with an unknown beginning, and a page of no or too many messages, is refused.
     async fn refuses_wrong_pages(subject, queue) {
         let index = index(&queue)?;
         for (from, count) in [(Some("?"), 1), (None, 0), (None, 1_001)] {

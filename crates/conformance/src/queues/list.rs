@@ -1,9 +1,9 @@
-//! Promises of listing queues.
+//! Promises about listing queues.
 
 use crate::prelude::*;
 
 promises! { "list";
-    /// All queues that begin with a prefix are listed once, in order of name, whatever the order of creation.
+    /// All queues with a prefix are listed once, in the order of their names.
     async fn has_every_queue_in_order(subject) {
         let mut names = Vec::new();
         for _ in 0..5 {
@@ -19,7 +19,7 @@ promises! { "list";
         ensure_eq!(listed, names, "the queues");
     }
 
-    /// A listing has no queues without the prefix.
+    /// A listing has only queues with the prefix.
     async fn has_only_queues_with_the_prefix(subject, queue) {
         let listed = subject.storage().queues().list_queues(queue.name.as_str()).await?;
         ensure!(listed.contains(&queue.name), "{} is missing", queue.name);

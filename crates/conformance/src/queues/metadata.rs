@@ -1,4 +1,4 @@
-//! Promises of a queue's metadata and length.
+//! Promises about the metadata and the length of a queue.
 
 use crate::prelude::*;
 
@@ -19,7 +19,7 @@ promises! { "metadata";
         ensure_eq!(queue.store.queue_metadata(&queue.name).await?, second, "metadata alone");
     }
 
-    /// Metadata is replaced on condition only if it is what the caller has read.
+    /// A conditional replacement succeeds only if the metadata is still what the caller has read.
     async fn is_replaced_on_condition(subject, queue) {
         let (none, a) = (Metadata::new(), |value| Metadata::new().with("a", value));
         let (first, second, third) = (a("1"), a("2"), a("3"));
@@ -35,7 +35,7 @@ promises! { "metadata";
         ensure_eq!(queue.store.queue_metadata(&queue.name).await?, third, "metadata");
     }
 
-    /// Of many that replace the same metadata at once, one succeeds.
+    /// Of many concurrent replacements of the same metadata, exactly one succeeds.
     async fn is_replaced_by_one_of_many(subject, queue) {
         if queue.store.powers().metadata.is_none() {
             return Ok(());
@@ -55,21 +55,21 @@ promises! { "metadata";
         ensure!(wanted.contains(&found), "metadata: {found:?}");
     }
 
-    /// Setting no metadata removes it.
+    /// Setting empty metadata removes all of it.
     async fn can_be_removed(subject, queue) {
         queue.store.set_queue_metadata(&queue.name, &Metadata::new().with("a", "1")).await?;
         queue.store.set_queue_metadata(&queue.name, &Metadata::new()).await?;
         ensure!(queue.store.queue_properties(&queue.name).await?.metadata.is_empty(), "some is left");
     }
 
-    /// Metadata is found in whatever case its name was written.
+    /// Metadata is found regardless of the case of its name.
     async fn is_found_in_any_case(subject, queue) {
         queue.store.set_queue_metadata(&queue.name, &Metadata::new().with("PoisonThreshold", "7")).await?;
         let metadata = queue.store.queue_properties(&queue.name).await?.metadata;
         ensure_eq!(metadata.get("poisonthreshold"), Some("7"), "value");
     }
 
-    /// Values of printable ASCII are kept as they are.
+    /// Values of printable ASCII come back unchanged.
     async fn keeps_values(subject, queue) {
         let metadata = Metadata::new().with("_a1", r#"x=1; "y", {z: [/\]} %20 +"#).with("b", "ffff-0");
         queue.store.set_queue_metadata(&queue.name, &metadata).await?;
@@ -99,7 +99,7 @@ promises! { "metadata";
 
     /// Setting metadata leaves messages and their receipts alone.
     async fn does_not_concern_messages(subject, queue) {
-        let message = queue.put_and_get("text", LONG).await?.message;
+        let message = queue.put_and_get("text", LONG_TIMEOUT).await?.message;
         queue.store.set_queue_metadata(&queue.name, &Metadata::new().with("a", "1")).await?;
         queue.delete(&message).await?;
     }
@@ -107,15 +107,15 @@ promises! { "metadata";
     /// The length counts visible, leased and delayed messages.
     async fn counts_invisible_messages_too(subject, queue) {
         queue.put("leased").await?;
-        queue.get_one(LONG).await?;
+        queue.get_one(LONG_TIMEOUT).await?;
         queue.put("visible").await?;
-        queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG)).await?;
+        queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG_TIMEOUT)).await?;
         ensure_eq!(queue.count().await?, 3, "messages");
     }
 
     /// The length falls when messages are deleted.
     async fn counts_no_deleted_messages(subject, queue) {
-        let first = queue.put_and_get("one", LONG).await?.message;
+        let first = queue.put_and_get("one", LONG_TIMEOUT).await?.message;
         queue.put("two").await?;
         queue.delete(&first).await?;
         ensure_eq!(queue.count().await?, 1, "messages");
@@ -129,7 +129,7 @@ promises! { "metadata";
         ensure_eq!(count, u64::from(subject.deviates(Deviation::CountKeepsExpired)), "messages");
     }
 
-    /// The length is never zero while there is a message, however many others have expired.
+    /// The length is never zero while there is a live message, however many others have expired.
     async fn counts_a_message_among_expired_ones(subject, queue) {
         let short = vec![PutMessage::new("short").with_ttl(Some(secs(1))); 40];
         for put in queue.store.put_all(&queue.name, short.into()).await {

@@ -1,4 +1,4 @@
-//! Promises of operations on queues that do not exist.
+//! Promises about operations on queues that do not exist.
 
 use crate::prelude::*;
 
@@ -13,22 +13,22 @@ async fn every_message_operation_is_refused(
     kinds: &[K],
 ) -> Result<(), Broken> {
     refused(queue.put("text").await, kinds)?;
-    refused(queue.get(1, LONG).await, kinds)?;
+    refused(queue.get(1, LONG_TIMEOUT).await, kinds)?;
     refused(queue.peek(1).await, kinds)?;
-    refused(queue.update(message, LONG).await, kinds)?;
+    refused(queue.update(message, LONG_TIMEOUT).await, kinds)?;
     refused(queue.delete(message).await, kinds)?;
     refused(queue.store.clear(&queue.name).await, kinds)
 }
 
 promises! { "missing";
-    /// Messages cannot be put into, got from, changed or cleared in a queue that does not exist.
+    /// In a queue that does not exist, messages can be neither put, received, peeked at, changed nor cleared.
     async fn queue_has_no_messages(subject) {
         let message = some_message(subject).await?;
         let queue = subject.missing_queue().await?;
         every_message_operation_is_refused(&queue, &message, &[K::QueueNotFound]).await?;
     }
 
-    /// A queue that does not exist has no properties, no metadata can be set, and it cannot be deleted.
+    /// A queue that does not exist has no properties, cannot be given metadata, and cannot be deleted.
     async fn queue_has_no_properties(subject, queue: missing_queue) {
         refused(queue.count().await, &[K::QueueNotFound])?;
         refused(queue.store.queue_metadata(&queue.name).await, &[K::QueueNotFound])?;
@@ -39,7 +39,7 @@ promises! { "missing";
         refused(queue.store.delete_queue(&queue.name).await, &[K::QueueNotFound])?;
     }
 
-    /// Each message of a batch for a queue that does not exist is refused.
+    /// Each message of a list for a queue that does not exist is refused.
     async fn queue_refuses_each_of_a_batch(subject) {
         let message = some_message(subject).await?;
         let queue = subject.missing_queue().await?;

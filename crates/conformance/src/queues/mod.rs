@@ -1,4 +1,4 @@
-//! The promises of queues.
+//! The promises about queues.
 
 mod clear;
 mod counts;

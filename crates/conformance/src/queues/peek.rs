@@ -1,4 +1,4 @@
-//! Promises of peeking at messages.
+//! Promises about peeking at messages.
 
 use crate::prelude::*;
 
@@ -11,14 +11,14 @@ promises! { "peek";
             ensure_eq!(peeked.id, put.message.id, "id");
             ensure_eq!(peeked.text.as_deref(), Ok("text"), "text");
         }
-        queue.get_one(LONG).await?;
+        queue.get_one(LONG_TIMEOUT).await?;
     }
 
-    /// A peek does not raise the dequeue count, and shows it.
+    /// A peek shows the dequeue count and does not raise it.
     async fn does_not_count(subject, queue) {
         queue.put("text").await?;
         ensure_eq!(queue.peek_one().await?.dequeue_count, 0, "dequeue count before a get");
-        let got = queue.get_one(LONG).await?;
+        let got = queue.get_one(LONG_TIMEOUT).await?;
         ensure_eq!(got.dequeue_count, 1, "dequeue count of the get");
         queue.update(&got.message, secs(0)).await?;
         ensure_eq!(queue.peek_one().await?.dequeue_count, 1, "dequeue count after a get");
@@ -33,12 +33,12 @@ promises! { "peek";
 
     /// A peek shows no delayed and no leased messages.
     async fn shows_no_invisible_messages(subject, queue) {
-        queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG)).await?;
-        queue.put_and_get("leased", LONG).await?;
+        queue.put_with(PutMessage::new("delayed").with_visibility_delay(LONG_TIMEOUT)).await?;
+        queue.put_and_get("leased", LONG_TIMEOUT).await?;
         ensure!(queue.peek(32).await?.is_empty(), "an invisible message was shown");
     }
 
-    /// A peek shows at most as many messages as asked for.
+    /// A peek shows at most as many messages as requested.
     async fn shows_no_more_than_asked_for(subject, queue) {
         for _ in 0..3 {
             queue.put("text").await?;
@@ -46,7 +46,7 @@ promises! { "peek";
         ensure!(queue.peek(2).await?.len() <= 2, "more than 2");
     }
 
-    /// Asking for no messages, or for more than 32, is refused.
+    /// A peek at no messages, or at more than 32, is refused.
     async fn takes_counts_from_1_to_32(subject, queue) {
         for count in [0, 33] {
             refused(queue.peek(count).await, &[K::InvalidInput])?;

@@ -1,8 +1,8 @@
-//! Promises of the texts of messages: the allowed ones, and that they come back unchanged.
+//! Promises about message texts: the allowed texts, which come back unchanged.
 
 use crate::prelude::*;
 
-/// Puts each text and finds it again, by peek and by get; then by update.
+/// Checks that each text comes back unchanged from a peek, a get and an update.
 async fn survive(subject: &Subject, texts: &[&str]) -> Result<(), Broken> {
     let queue = subject.queue().await?;
     for text in texts {
@@ -15,14 +15,14 @@ async fn round_trip(queue: &TestQueue, text: &str) -> Result<(), Broken> {
     queue.put(text).await?;
     let peeked = queue.peek(1).await?.pop().map(|message| message.text);
     ensure_eq!(peeked, Some(Ok(text.to_owned())), "text by peek");
-    let got = queue.get_one(LONG).await?;
+    let got = queue.get_one(LONG_TIMEOUT).await?;
     ensure_eq!(got.text.as_deref(), Ok(text), "text by get");
     let updated = queue.update_text(&got.message, "other").await?;
     let other = with_receipt(&got.message, &updated.receipt);
     let updated = queue.update_text(&other, text).await?;
     let again = with_receipt(&got.message, &updated.receipt);
     queue.update(&again, std::time::Duration::ZERO).await?;
-    let got = queue.get_one(LONG).await?;
+    let got = queue.get_one(LONG_TIMEOUT).await?;
     ensure_eq!(got.text.as_deref(), Ok(text), "text by get after update");
     queue.delete(&got.message).await?;
     Ok(())
@@ -38,7 +38,7 @@ promises! { "text";
         ]).await?;
     }
 
-    /// White space at the ends and in the middle comes back unchanged, carriage returns too.
+    /// White space at the ends and in the middle comes back unchanged, including carriage returns.
     async fn survives_with_white_space(subject) {
         survive(subject, &["  a  ", "\n\ta\n", "a\r\nb\rc\n", " ", "\r"]).await?;
     }
@@ -52,21 +52,21 @@ promises! { "text";
         ]).await?;
     }
 
-    /// Text that looks like base64, a number or nothing comes back unchanged.
+    /// Text that looks like base64, a number or a null comes back unchanged.
     async fn is_not_interpreted(subject) {
         survive(subject, &["aGVsbG8=", "007", "null", "true", "%41+%20", "\u{FEFF}bom"]).await?;
     }
 
-    /// The empty text is a text.
+    /// A text may be empty.
     async fn may_be_empty(subject) {
         survive(subject, &[""]).await?;
     }
 
-    /// A text of 65,536 bytes is taken, and comes back unchanged.
+    /// A text of 65,536 bytes is accepted, and comes back unchanged.
     async fn may_have_64_kib(subject, queue) {
         let text = "0123456789abcdef".repeat(4096);
         queue.put(&text).await?;
-        ensure!(queue.get_one(LONG).await?.text.as_deref() == Ok(&*text), "the text came back changed");
+        ensure!(queue.get_one(LONG_TIMEOUT).await?.text.as_deref() == Ok(&*text), "the text came back changed");
     }
 
     /// A text of 65,537 bytes is refused as too large.

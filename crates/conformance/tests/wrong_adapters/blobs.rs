@@ -21,7 +21,8 @@ fn named(container: &ContainerName, name: &str) -> BlobName {
 }
 
 impl Wrong {
-    /// Returns the blob that is read and written in place of another.
+    /// Returns the blob to use instead of `blob`: in one shared container, if the mistake is to ignore
+    /// containers.
     async fn in_any_container<'b>(&self, blob: &'b BlobName) -> Result<Cow<'b, BlobName>, StoreError> {
         if !self.has(Mistake::MixesContainers) {
             return Ok(Cow::Borrowed(blob));

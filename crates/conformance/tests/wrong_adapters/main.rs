@@ -1,4 +1,4 @@
-//! Adapters with a planted mistake: for each of them the suite names the promise that it breaks.
+//! Adapters with a planted mistake: for each mistake the suite reports the promise that it breaks.
 
 mod blobs;
 mod mistakes;
@@ -21,13 +21,13 @@ use mistakes::{MISTAKES, Mistake};
 struct Wrong {
     mistake: Mistake,
     below: Storage,
-    /// The queue and the newest receipt of each message, by its id.
+    /// The queue and the newest receipt of each message.
     newest: Mutex<HashMap<MessageId, (QueueName, MessageRef)>>,
-    /// The counted dequeues of each message, and whether the next one counts.
+    /// The counted dequeues of each message, and whether the next dequeue counts.
     counted: Mutex<HashMap<MessageId, (u32, bool)>>,
-    /// The messages that were received.
+    /// The messages that have been received.
     leased: Mutex<HashSet<MessageId>>,
-    /// The queue in which a group was seen first.
+    /// The queue in which each group was first seen.
     groups: Mutex<HashMap<String, QueueName>>,
     arrivals: Notifier,
 }
@@ -45,16 +45,16 @@ impl Wrong {
         self.below.queues().store()
     }
 
-    fn note(&self, queue: &QueueName, message: &MessageRef) {
+    fn remember(&self, queue: &QueueName, message: &MessageRef) {
         locked(&self.newest).insert(message.id.clone(), (queue.clone(), message.clone()));
     }
 
-    /// Returns the message with the receipt that makes the storage below ignore the caller's.
+    /// Returns the message with its newest receipt, so that the storage ignores the receipt of the caller.
     fn by_id(&self, message: &MessageRef) -> MessageRef {
         locked(&self.newest).get(&message.id).map_or(message, |(_, newest)| newest).clone()
     }
 
-    /// Returns the queue of a message, whichever the caller names.
+    /// Returns the queue that holds a message, whichever queue the caller names.
     fn any_queue<'q>(&self, queue: &'q QueueName, message: &MessageRef) -> Cow<'q, QueueName> {
         let newest = locked(&self.newest);
         match newest.get(&message.id) {
@@ -101,16 +101,16 @@ async fn adapter_without_a_mistake_breaks_no_promise() {
 
 #[tokio::test(start_paused = true)]
 async fn each_mistake_breaks_a_promise_about_it() {
-    let mut blind = Vec::new();
+    let mut unnoticed = Vec::new();
     for (mistake, promise) in MISTAKES {
         if run(&subject(*mistake), promise).await.is_ok() {
-            blind.push((mistake, promise));
+            unnoticed.push((mistake, promise));
         }
     }
-    assert!(blind.is_empty(), "these mistakes break no promise: {blind:?}");
+    assert!(unnoticed.is_empty(), "these mistakes break no promise: {unnoticed:?}");
 }
 
-/// Promises that no mistake breaks yet: whether an adapter can break them is not shown. The list may only get shorter.
+/// Promises that no mistake breaks yet, so it is not shown that they can fail. The list may only get shorter.
 const UNPROVEN: &[&str] = &[
     "create::makes_a_missing_queue",
     "create::takes_the_longest_name",
@@ -159,7 +159,6 @@ fn every_other_promise_is_broken_by_a_mistake() {
     assert_eq!(unproven, UNPROVEN);
 }
 
-// audit 4, E2
 #[tokio::test(start_paused = true)]
 async fn deviation_allows_nothing_but_what_it_says() {
     for (deviation, promise) in [

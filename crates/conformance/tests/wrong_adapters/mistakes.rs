@@ -1,4 +1,4 @@
-//! The mistakes, and the promises that each of them breaks.
+//! The mistakes, and the promises that each mistake breaks.
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Mistake {
@@ -10,7 +10,7 @@ pub(crate) enum Mistake {
     ListsBackwards,
     ListsWithoutPrefix,
     CountsVisibleOnly,
-    /// Milliseconds are taken for microseconds.
+    /// Takes milliseconds for microseconds.
     TellsTimesOf1970,
     MergesMetadata,
     PutsWithoutDelay,
@@ -38,28 +38,28 @@ pub(crate) enum Mistake {
     DeletesById,
     /// `DELETE … WHERE id IN (…)`.
     DeletesAllById,
-    /// The receipts are compared, but not the times of the leases.
+    /// Compares the receipts, but not the times of the leases.
     DeletesAllExpired,
     /// `UPDATE … WHERE id = ?`.
     UpdatesById,
     PutsAllWithoutDelay,
     PutsAllForEver,
     PutsAllWithoutGroups,
-    /// Claims to order groups, and does not know them.
+    /// Claims to order groups, but ignores them.
     ForgetsGroups,
-    /// Claims to order groups, and orders them in no queue.
+    /// Claims to order groups, but orders them in no queue.
     OrdersInNoQueue,
-    /// A message that has expired stays the first of its group.
+    /// An expired message stays the first of its group.
     HoldsGroupsOfExpired,
-    /// A letter is written, and the message is not deleted.
+    /// Writes the letter, but does not delete the message.
     LeavesDeadMessages,
-    /// A letter is written before the receipt is looked at.
+    /// Writes the letter before checking the receipt.
     WritesStaleLetters,
     MovesFormerTexts,
     CountsDelayedAsWaiting,
-    /// Replaces metadata whatever it is.
+    /// Replaces metadata without checking the condition.
     ReplacesAnyMetadata,
-    /// A dequeue counts when the message is put back, not when its lease runs out.
+    /// Counts a dequeue when the message is released, not when its lease expires.
     CountsReleasesOnly,
     NotifiesOfNoPut,
     NotifiesOfNoBatch,
@@ -70,13 +70,13 @@ pub(crate) enum Mistake {
     ShowsWaitingForAll,
     MakesAllVisible,
     TakesWrongPages,
-    /// A caller would ask again for ever.
+    /// Fails with an error that callers would retry forever.
     FailsAtWrongPages,
     DetachesOtherBlobs,
     ListsOnePage,
     ListsBlobsBackwards,
     ListsBlobsWithoutPrefix,
-    /// Content first, metadata afterwards.
+    /// Writes the content first and the metadata afterwards.
     WritesInTwoSteps,
     WritesWithoutCondition,
     WritesWithoutMetadata,
@@ -93,7 +93,7 @@ pub(crate) enum Mistake {
     RenewsNothing,
     ReleasesNothing,
     LivesForAWeek,
-    /// A time to live that is not longer than the delay is none.
+    /// Ignores a time to live that is not longer than the delay.
     TakesAnyLife,
     UnescapesTexts,
     DropsControlCharacters,
@@ -108,7 +108,7 @@ pub(crate) enum Mistake {
     PeeksByGet,
     TakesAnyTimeout,
     NeverExtends,
-    /// Whoever asks for a message has it.
+    /// Accepts an expired receipt.
     AcceptsExpired,
     RefusesExpired,
     TakesAnyQueue,
@@ -122,7 +122,7 @@ pub(crate) enum Mistake {
     IgnoresLeasesOfMissing,
     SubtractsExpiredTwice,
     PutsListsOneByOne,
-    /// The metadata is compared, and written later.
+    /// Compares the metadata first and writes it later.
     ReplacesInTwoSteps,
     HidesWhatIsDeletedTogether,
     NotifiesOfNoDeletion,
@@ -136,13 +136,13 @@ pub(crate) enum Mistake {
     DeletesByPrefix,
     /// `WHERE name = ?`, without the container.
     MixesContainers,
-    /// An update writes the expiry anew.
+    /// A further delivery extends the expiry.
     ProlongsLife,
-    /// A lease is refused also to the one that holds it.
+    /// Refuses the lease also to its holder.
     RefusesOwnLease,
-    /// A lease concerns all blobs of its container.
+    /// A release concerns all blobs of the container.
     LeasesContainers,
-    /// One bad message refuses its list.
+    /// An invalid message refuses its whole list.
     RefusesListsWithOneBad,
 }
 

@@ -14,7 +14,7 @@ use jobqueue::storage::{
 
 use crate::Wrong;
 use crate::mistakes::Mistake;
-use crate::queues::{LONG, refusal};
+use crate::queues::{LONG_TIMEOUT, refusal};
 
 #[async_trait]
 impl MetadataStore for Wrong {
@@ -90,7 +90,7 @@ impl Detach<dyn QueueStore> for Wrong {
 }
 
 impl Arrivals for Wrong {
-    /// Returns a subscription that is notified at once, as a storage may do.
+    /// Returns a subscription that is notified at once, which the port allows.
     fn subscribe(&self, _: &QueueName) -> Subscription {
         let subscription = self.arrivals.subscribe();
         self.arrivals.notify();
@@ -170,7 +170,7 @@ impl Batches for Wrong {
                     self.queues().delete(queue, &self.by_id(message), ExpiredReceipt::Allow).await
                 }
                 Mistake::HidesWhatIsDeletedTogether => {
-                    self.queues().update(queue, message, UpdateMessage::new(LONG)).await.map(drop)
+                    self.queues().update(queue, message, UpdateMessage::new(LONG_TIMEOUT)).await.map(drop)
                 }
                 Mistake::DeletesAllExpired => {
                     self.queues().delete(queue, message, ExpiredReceipt::Allow).await

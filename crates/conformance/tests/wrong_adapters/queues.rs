@@ -13,8 +13,8 @@ use jobqueue::storage::{
 use crate::mistakes::Mistake;
 use crate::{Wrong, locked};
 
-/// A delay and a lease that are longer than a promise waits.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+/// A delay or a lease that is longer than any promise waits.
+pub(crate) const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 const WEEK: Duration = Duration::from_secs(7 * 86_400);
 
 pub(crate) fn refusal(kind: StoreErrorKind) -> StoreError {
@@ -31,12 +31,12 @@ impl Wrong {
         match self.mistake {
             Mistake::ForgetsGroups => message.group = None,
             Mistake::HoldsGroupsOfExpired if message.group.is_some() && message.ttl.is_some() => {
-                (message.ttl, message.visibility_delay) = (None, LONG);
+                (message.ttl, message.visibility_delay) = (None, LONG_TIMEOUT);
             }
             Mistake::MixesGroupsOfQueues => {
                 let group = message.group.clone().unwrap_or_default();
                 if locked(&self.groups).entry(group).or_insert_with(|| queue.clone()) != queue {
-                    message.visibility_delay = LONG;
+                    message.visibility_delay = LONG_TIMEOUT;
                 }
             }
             Mistake::PutsWithoutDelay => message.visibility_delay = Duration::ZERO,
@@ -63,7 +63,7 @@ impl Wrong {
             _ => {}
         }
         let mut put = self.queues().put(queue, message).await?;
-        self.note(queue, &put.message);
+        self.remember(queue, &put.message);
         if self.has(Mistake::TellsNoExpiry) {
             put.expires = None;
         }
@@ -115,7 +115,7 @@ impl QueueStore for Wrong {
             properties.approximate_count = properties.approximate_count.saturating_sub(40);
         }
         if self.has(Mistake::TellsTimesOf1970) {
-            properties.now = Some(SystemTime::UNIX_EPOCH + LONG);
+            properties.now = Some(SystemTime::UNIX_EPOCH + LONG_TIMEOUT);
         }
         Ok(properties)
     }
@@ -133,9 +133,10 @@ impl QueueStore for Wrong {
     async fn put(&self, queue: &QueueName, message: PutMessage) -> Result<PutOutcome, StoreError> {
         let is_delayed = !message.visibility_delay.is_zero();
         let put = self.store(queue, message).await?;
-        self.notify_unless(match is_delayed {
-            true => Mistake::NotifiesOfNoDelayedPut,
-            false => Mistake::NotifiesOfNoPut,
+        self.notify_unless(if is_delayed {
+            Mistake::NotifiesOfNoDelayedPut
+        } else {
+            Mistake::NotifiesOfNoPut
         });
         Ok(put)
     }
@@ -153,15 +154,17 @@ impl QueueStore for Wrong {
         let mut received = self.queues().get(queue, options).await?;
         match self.mistake {
             Mistake::NeverTellsOfTheNext => received.next_visible_in = None,
-            Mistake::InventsANext => received.next_visible_in = Some(LONG),
+            Mistake::InventsANext => received.next_visible_in = Some(LONG_TIMEOUT),
             _ => {}
         }
         for leased in &mut received.messages {
-            self.note(queue, &leased.message);
+            self.remember(queue, &leased.message);
             let is_first = locked(&self.leased).insert(leased.message.id.clone());
             match self.mistake {
                 Mistake::CountsReleasesOnly => leased.dequeue_count = self.count(&leased.message.id),
-                Mistake::ProlongsLife if !is_first => leased.expires = leased.expires.map(|time| time + LONG),
+                Mistake::ProlongsLife if !is_first => {
+                    leased.expires = leased.expires.map(|time| time + LONG_TIMEOUT)
+                }
                 Mistake::NeverCounts => leased.dequeue_count = 1,
                 Mistake::GivesOneReceipt => leased.message.receipt = PopReceipt::new("receipt"),
                 Mistake::HidesNothing => {
@@ -178,7 +181,7 @@ impl QueueStore for Wrong {
         let count = if self.has(Mistake::PeeksAtTooMany) { 32 } else { count };
         let mut peeked = self.queues().peek(queue, count).await?;
         if self.has(Mistake::PeeksByGet) {
-            self.queues().get(queue, GetMessages::new(count, LONG)).await?;
+            self.queues().get(queue, GetMessages::new(count, LONG_TIMEOUT)).await?;
         }
         if self.has(Mistake::PeeksWithoutCount) {
             peeked.iter_mut().for_each(|message| message.dequeue_count = 0);
@@ -206,8 +209,10 @@ impl QueueStore for Wrong {
             Mistake::NeverExtends => change.visibility = change.visibility.min(Duration::from_secs(1)),
             Mistake::DropsNewTexts => change.text = None,
             Mistake::ErasesTexts => change.text = change.text.or(Some(String::new())),
-            Mistake::HidesLeasedBeyondExpiry if is_leased => change.visibility = change.visibility.min(LONG),
-            Mistake::NeverReleases => change.visibility = change.visibility.max(LONG),
+            Mistake::HidesLeasedBeyondExpiry if is_leased => {
+                change.visibility = change.visibility.min(LONG_TIMEOUT)
+            }
+            Mistake::NeverReleases => change.visibility = change.visibility.max(LONG_TIMEOUT),
             _ => {}
         }
         if let Some((_, counts)) = locked(&self.counted).get_mut(&message.id) {
@@ -216,15 +221,16 @@ impl QueueStore for Wrong {
         let is_release = change.visibility.is_zero();
         let queue = self.any_queue(queue, &message);
         let mut updated = self.queues().update(&queue, &message, change).await?;
-        self.note(&queue, &MessageRef { receipt: updated.receipt.clone(), ..message.clone() });
+        self.remember(&queue, &MessageRef { receipt: updated.receipt.clone(), ..message.clone() });
         match self.mistake {
             Mistake::TellsOldReceipt => updated.receipt = message.receipt,
             Mistake::TellsTimesOfPutsOnly if is_leased => updated.next_visible = SystemTime::UNIX_EPOCH,
             _ => {}
         }
-        self.notify_unless(match is_release {
-            true => Mistake::NotifiesOfNoRelease,
-            false => Mistake::NotifiesOfNoShorterLease,
+        self.notify_unless(if is_release {
+            Mistake::NotifiesOfNoRelease
+        } else {
+            Mistake::NotifiesOfNoShorterLease
         });
         Ok(updated)
     }

@@ -1,5 +1,5 @@
-//! Names, kinds and units compared with the model of OpenTelemetry's semantic conventions 1.44.0: the files in
-//! `conventions/` are theirs, unchanged (Apache License 2.0).
+//! Compares names, kinds and units with the model of OpenTelemetry's semantic conventions 1.44.0. The files
+//! in `conventions/` are copied from it unchanged (Apache License 2.0).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ const ERRORS: &str = include_str!("conventions/error.yaml");
 const SPANS: &str = include_str!("conventions/spans.yaml");
 const METRICS: &str = include_str!("conventions/metrics.yaml");
 
-/// Returns the blocks of a model that begin with this line, each with its first value.
+/// Returns the blocks of a model that begin with this line, by the value on the line.
 fn blocks<'m>(model: &'m str, begin: &str) -> BTreeMap<&'m str, &'m str> {
     let starts: Vec<usize> = model.match_indices(begin).map(|(at, _)| at).collect();
     let ends = starts.iter().skip(1).copied().chain([model.len()]);
@@ -29,7 +29,7 @@ fn field<'m>(block: &'m str, name: &str) -> &'m str {
     line.trim_start_matches(':').trim().trim_matches('"')
 }
 
-/// Returns the attributes that a span of this type may have, those of its groups included.
+/// Returns the attributes that a span of this type may have, including the attributes of its groups.
 fn attributes_of(span: &str) -> BTreeSet<String> {
     let (groups, _) = SPANS.split_once("\nspans:\n").unwrap();
     let groups = blocks(groups, "\n  - id: ");
@@ -48,7 +48,7 @@ fn attributes_of(span: &str) -> BTreeSet<String> {
     names
 }
 
-async fn life() -> Kept {
+async fn run_jobs() -> Kept {
     let kept = Kept::new();
     let storage = kept.storage();
     let orders = storage.queue::<Order>().await.unwrap();
@@ -64,8 +64,8 @@ async fn life() -> Kept {
 }
 
 #[tokio::test(start_paused = true)]
-async fn spans_are_those_of_the_model() {
-    let kept = life().await;
+async fn spans_are_in_the_model() {
+    let kept = run_jobs().await;
     let spans = kept.spans();
     let model = blocks(SPANS, "\n  - type: ");
     let mut met = BTreeSet::new();
@@ -96,7 +96,7 @@ async fn spans_are_those_of_the_model() {
 
 #[tokio::test(start_paused = true)]
 async fn attributes_are_registered_with_their_types() {
-    let kept = life().await;
+    let kept = run_jobs().await;
     let registered = blocks(REGISTRY, "\n      - id: ");
     for span in kept.spans().0 {
         for attribute in span.attributes {
@@ -124,8 +124,8 @@ async fn attributes_are_registered_with_their_types() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn metrics_are_those_of_the_model() {
-    let kept = life().await;
+async fn metrics_are_in_the_model() {
+    let kept = run_jobs().await;
     let model = blocks(METRICS, "\n    metric_name: ");
     let found: BTreeMap<String, String> = kept.units().into_iter().collect();
     for (name, block) in &model {

@@ -1,4 +1,4 @@
-//! The spans of jobs: tree, links, kinds and attributes.
+//! Spans of jobs: tree, links, kinds and attributes.
 
 use std::time::Duration;
 
@@ -247,7 +247,7 @@ async fn deliveries_settled_by_hand_have_a_span_with_their_outcome() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_settlement_that_fails_is_an_error_in_its_span() {
+async fn settlement_that_fails_is_an_error_in_its_span() {
     let kept = Kept::new();
     let storage = kept.storage();
     let orders = storage.queue::<Order>().await.unwrap();

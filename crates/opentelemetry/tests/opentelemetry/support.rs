@@ -1,4 +1,4 @@
-//! Providers whose exporters keep what they get, and the jobs of the tests.
+//! Providers with exporters in memory, and the jobs of the tests.
 
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
@@ -36,7 +36,7 @@ pub fn worker(storage: &Storage) -> WorkerBuilder {
     Worker::builder(storage.clone().with_runtime(Runtime::paused()))
 }
 
-/// The providers of a test.
+/// The providers of a test, which keep all spans and metrics.
 pub struct Kept {
     pub tracers: SdkTracerProvider,
     pub meters: SdkMeterProvider,
@@ -53,7 +53,7 @@ impl Kept {
         Self { tracers, meters, spans, metrics }
     }
 
-    /// As [`new`](Self::new), with a view that drops a metric.
+    /// Like [`new`](Self::new), with a view that drops a metric.
     pub fn without(dropped: &'static str) -> Self {
         let kept = Self::new();
         let reader = PeriodicReader::builder(kept.metrics.clone()).build();
@@ -69,7 +69,7 @@ impl Kept {
         Telemetry::builder().tracer_provider(&self.tracers).meter_provider(&self.meters)
     }
 
-    /// Returns a storage in memory that is observed.
+    /// Returns an observed storage in memory.
     pub fn storage(&self) -> Storage {
         self.builder().build().observe(Storage::memory())
     }
@@ -78,7 +78,7 @@ impl Kept {
         Spans(self.spans.get_finished_spans().unwrap())
     }
 
-    /// Returns the data points of a metric: attributes, and the value or the count.
+    /// Returns the data points of a metric: the attributes, and the value or the count.
     pub fn points(&self, name: &str) -> Vec<(Vec<KeyValue>, f64)> {
         self.all_points()
             .into_iter()
@@ -87,7 +87,7 @@ impl Kept {
             .collect()
     }
 
-    /// Returns name, attributes and value or count of all data points.
+    /// Returns the name, the attributes and the value or count of all data points.
     pub fn all_points(&self) -> Vec<(String, Vec<KeyValue>, f64)> {
         self.metrics.reset();
         self.meters.force_flush().unwrap();
@@ -105,7 +105,7 @@ impl Kept {
         points
     }
 
-    /// Returns name and unit of all metrics.
+    /// Returns the name and unit of all metrics.
     pub fn units(&self) -> Vec<(String, String)> {
         self.metrics.reset();
         self.meters.force_flush().unwrap();
@@ -134,7 +134,7 @@ fn values<T: Copy>(data: &MetricData<T>, number: impl Fn(T) -> f64) -> Vec<(Vec<
 
 /// Returns the value of an attribute as text.
 pub fn value(attributes: &[KeyValue], key: &str) -> Option<String> {
-    attributes.iter().find(|one| one.key.as_str() == key).map(|one| match &one.value {
+    attributes.iter().find(|pair| pair.key.as_str() == key).map(|pair| match &pair.value {
         Value::String(text) => text.as_str().to_owned(),
         other => other.to_string(),
     })
@@ -144,7 +144,7 @@ pub fn value(attributes: &[KeyValue], key: &str) -> Option<String> {
 pub struct Spans(pub Vec<SpanData>);
 
 impl Spans {
-    /// Returns the spans of this name.
+    /// Returns all spans of this name.
     pub fn all(&self, name: &str) -> Vec<&SpanData> {
         self.0.iter().filter(|span| span.name == name).collect()
     }

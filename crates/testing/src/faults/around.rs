@@ -1,4 +1,4 @@
-//! Performs the operations of a storage under the plan.
+//! Intercepts the operations of a storage and applies the plan to them.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use jobqueue::storage::{Call, ExpiredReceipt, Interceptor, QueuePowers, StoreErr
 use super::Shape;
 use super::plan::Plan;
 
-/// The plan around a storage's operations, and what the storage says of itself.
+/// The plan for a storage's operations, and the powers and guarantees that the storage reports.
 #[derive(Debug)]
 pub(super) struct Planned {
     pub(super) plan: Arc<Plan>,
@@ -32,7 +32,7 @@ impl Interceptor for Planned {
         self.plan.run_all(call.operation, &call.subject, count, perform).await
     }
 
-    /// A storage that does not check expiry accepts an expired receipt.
+    /// Lets an expired receipt pass if the simulated storage does not check expiry.
     fn expired(&self, asked: ExpiredReceipt) -> ExpiredReceipt {
         if self.shape.guarantees.checks_expiry { asked } else { ExpiredReceipt::Allow }
     }

@@ -11,8 +11,8 @@ use rand::{RngExt, SeedableRng};
 use super::plan::Plan;
 use super::{Call, Fault, Faulty, Shape};
 
-/// The behaviour of a distant, busy Azure Storage account. Every call takes 5–60 ms; the other faults are off until
-/// [`faults`](Self::faults) gives them a rate.
+/// The behaviour of a distant, busy Azure Storage account. Every call takes 5–60 ms. No call fails until
+/// [`faults`](Self::faults) sets a rate.
 ///
 /// ```
 /// use jobqueue_testing::faults::{AzureLike, Faulty};
@@ -34,7 +34,7 @@ pub struct AzureLike {
 
 impl Default for AzureLike {
     /// Returns the profile of [`Faulty::new`]: latency only, drawn from the seed in the environment variable
-    /// `JOBQUEUE_FAULT_SEED`, or from 0.
+    /// `JOBQUEUE_FAULT_SEED`, or from seed 0.
     fn default() -> Self {
         let given = std::env::var("JOBQUEUE_FAULT_SEED").ok();
         Self::seeded(given.and_then(|seed| seed.parse().ok()).unwrap_or(0))
@@ -42,7 +42,7 @@ impl Default for AzureLike {
 }
 
 impl AzureLike {
-    /// The time that the slowest call takes, unless a fault delays it.
+    /// The latency of the slowest call, unless a fault delays it.
     pub const SLOWEST: Duration = Duration::from_millis(60);
 
     /// Returns a profile with latency only, drawn from `seed`.
@@ -51,8 +51,9 @@ impl AzureLike {
     }
 
     jobqueue_storage::setters! {
-        /// Sets the share of calls that fail: refused connections; lost requests; lost answers, some of them after many seconds;
-        /// failures of the service; and throttling with `Retry-After`. A failed call may or may not have been applied.
+        /// Sets the share of calls that fail, from 0 to 1. The failures are refused connections, lost
+        /// requests, lost answers (some after many seconds), failures of the service, and throttling with
+        /// `Retry-After`. A failed call may or may not have been applied.
         faults(rate: f64) = rate.clamp(0.0, 1.0);
     }
 
@@ -80,9 +81,9 @@ impl Behaviour {
     fn fail(&mut self, operation: Operation, faults: &mut Vec<Fault>) {
         let is_change = operation.is_change();
         match self.rng.random_range(0..10) {
-            // No answer arrives, and the client gives up after a while.
-            0 => faults.extend([Fault::DelayBefore(self.patience()), lost(is_change, false)]),
-            1 | 2 => faults.extend([Fault::DelayAfter(self.patience()), lost(is_change, true)]),
+            // No answer arrives, and the client times out.
+            0 => faults.extend([Fault::DelayBefore(self.client_timeout()), lost(is_change, false)]),
+            1 | 2 => faults.extend([Fault::DelayAfter(self.client_timeout()), lost(is_change, true)]),
             // The connection is refused, or breaks at once.
             3 if self.rng.random() => faults.push(Fault::Refuse(StoreErrorKind::Unavailable)),
             3 => faults.push(lost(is_change, false)),
@@ -97,7 +98,7 @@ impl Behaviour {
         }
     }
 
-    fn patience(&mut self) -> Duration {
+    fn client_timeout(&mut self) -> Duration {
         self.millis(200..=15_000)
     }
 
@@ -106,12 +107,12 @@ impl Behaviour {
     }
 }
 
-/// The service's silence about throttled changes: Azure Storage does not promise that a change answered with 503 was
-/// not applied.
+/// Decides whether a throttled change is applied: Azure Storage does not promise that a change answered with
+/// 503 was not applied.
 pub(super) struct Doubt(StdRng);
 
 impl Doubt {
-    /// Returns the fault that takes the place of `fault`: a throttled change is applied or not.
+    /// Returns the fault to use instead of `fault`: a throttled change is applied or not, at random.
     pub(super) fn of(&mut self, operation: Operation, fault: Fault) -> Fault {
         if !operation.is_change() {
             return fault;
@@ -125,7 +126,7 @@ impl Doubt {
     }
 }
 
-/// Returns the fault of a missing answer. A read has changed nothing in either case.
+/// Returns the fault for a call without an answer. A read changes nothing either way.
 pub(crate) fn lost(is_change: bool, applied: bool) -> Fault {
     match (is_change, applied) {
         (false, _) => Fault::Refuse(StoreErrorKind::Unavailable),
@@ -135,16 +136,17 @@ pub(crate) fn lost(is_change: bool, applied: bool) -> Fault {
 }
 
 impl Faulty {
-    /// Wraps `storage` so that it behaves as Azure Storage does: it sends no notifications, deletes messages one by
-    /// one, leaves it to the caller to refuse an expired receipt, answers after a delay, and fails at the profile's
-    /// rate.
+    /// Wraps `storage` so that it behaves as Azure Storage does: it sends no notifications, deletes messages
+    /// one by one, leaves it to the caller to refuse an expired receipt, answers after a delay, and fails at
+    /// the rate of the profile.
     ///
-    /// It needs tokio's clock: use it on paused time. Planned faults replace the profile's own, but not its delays.
+    /// The wrapper sleeps on tokio's clock, so pause time in the test. A planned fault replaces the profile's
+    /// own faults for that call, but not the delay before it.
     pub fn azure_like(storage: &impl AsRef<Stores>, profile: AzureLike) -> Self {
         Self::distant(storage.as_ref(), Shape::of_azure(), profile)
     }
 
-    /// Wraps `stores` with the behaviour of `profile` on the way to them.
+    /// Wraps `stores` so that each call passes through `profile`.
     pub(super) fn distant(stores: &Stores, shape: Shape, profile: AzureLike) -> Self {
         let doubt = Doubt(StdRng::seed_from_u64(profile.seed));
         let behaviour = Arc::new(Mutex::new(profile.start()));
@@ -159,32 +161,43 @@ mod tests {
     use super::*;
     use jobqueue::storage::{Metadata, PutMessage, QueueName, Storage};
 
-    /// Returns how many of 1,000 puts were acknowledged, refused and left uncertain, and the number of stored
-    /// messages.
-    async fn puts(profile: AzureLike) -> (u32, u32, u32, u64) {
+    #[derive(Debug, PartialEq)]
+    struct Puts {
+        acknowledged: u32,
+        refused: u32,
+        in_doubt: u32,
+        stored: u64,
+    }
+
+    /// Makes 1,000 puts and counts their answers and the stored messages.
+    async fn puts(profile: AzureLike) -> Puts {
         let inner = Storage::memory();
         let queue = QueueName::new("jobs").unwrap();
         inner.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
         let faulty = Faulty::azure_like(&inner, profile);
-        let (mut answered, mut refused, mut open) = (0, 0, 0);
+        let mut puts = Puts { acknowledged: 0, refused: 0, in_doubt: 0, stored: 0 };
         for _ in 0..1_000 {
             match faulty.storage().queues().put(&queue, PutMessage::new("job")).await {
-                Ok(_) => answered += 1,
-                Err(error) if error.is_ambiguous() => open += 1,
-                Err(_) => refused += 1,
+                Ok(_) => puts.acknowledged += 1,
+                Err(error) if error.is_ambiguous() => puts.in_doubt += 1,
+                Err(_) => puts.refused += 1,
             }
         }
-        (answered, refused, open, inner.queues().queue_properties(&queue).await.unwrap().approximate_count)
+        puts.stored = inner.queues().queue_properties(&queue).await.unwrap().approximate_count;
+        puts
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failures_come_at_their_rate_and_some_of_them_were_applied() {
-        assert_eq!(puts(AzureLike::seeded(1)).await, (1_000, 0, 0, 1_000));
-        let (answered, refused, open, stored) = puts(AzureLike::seeded(1).faults(0.2)).await;
-        assert!((700..900).contains(&answered) && (1..40).contains(&refused), "{answered} {refused}");
-        let applied = u32::try_from(stored).unwrap() - answered;
-        assert_eq!(answered + refused + open, 1_000);
-        assert!(applied > open / 4 && applied < open, "{applied} of {open}");
-        assert_eq!(puts(AzureLike::seeded(1).faults(0.2)).await, (answered, refused, open, stored));
+    async fn calls_fail_at_the_given_rate_and_some_failed_calls_were_applied() {
+        let all_stored = Puts { acknowledged: 1_000, refused: 0, in_doubt: 0, stored: 1_000 };
+        assert_eq!(puts(AzureLike::seeded(1)).await, all_stored);
+        let first = puts(AzureLike::seeded(1).faults(0.2)).await;
+        assert!((700..900).contains(&first.acknowledged), "{first:?}");
+        assert!((1..40).contains(&first.refused), "{first:?}");
+        assert_eq!(first.acknowledged + first.refused + first.in_doubt, 1_000);
+        let applied = u32::try_from(first.stored).unwrap() - first.acknowledged;
+        assert!(applied > first.in_doubt / 4, "{first:?}");
+        assert!(applied < first.in_doubt, "{first:?}");
+        assert_eq!(puts(AzureLike::seeded(1).faults(0.2)).await, first);
     }
 }

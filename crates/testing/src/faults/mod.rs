@@ -1,4 +1,5 @@
-//! Planned faults: a wrapper that loses answers, refuses, delays and hangs at the n-th call of an operation.
+//! Planned faults: a storage wrapper that loses answers, refuses, delays or hangs at the n-th call of an
+//! operation.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")]
@@ -37,7 +38,7 @@ use plan::Plan;
 pub use plan::{Call, Fault};
 pub(super) use still::StillClock;
 
-/// A storage that fails as planned, and records its calls. Cheap to clone; all clones share one plan.
+/// A storage that fails as planned and records its calls. Cheap to clone; all clones share one plan.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -51,7 +52,7 @@ pub(super) use still::StillClock;
 ///
 /// let faulty = Faulty::new(&memory::open_on(Runtime::paused()));
 /// faulty.storage().queue::<Mail>().await?.send(&Mail {}).await?;
-/// // The answer to the deletion is lost: the job is not run again nevertheless.
+/// // The answer to the deletion is lost. The job still does not run again.
 /// faulty.plan(Operation::DeleteAll, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
 /// let worker = Worker::builder(faulty.storage()).handle(deliver);
 /// let report = worker.build()?.run_until(tokio::time::sleep(Duration::from_secs(120))).await?;
@@ -65,29 +66,32 @@ pub struct Faulty {
 }
 
 impl Faulty {
-    /// Wraps `storage`; no faults are planned yet. It is as far away as an Azure Storage account ([`AzureLike`]): every call takes
-    /// 5–60 ms, planned faults included, and a throttled change may have been applied.
+    /// Wraps `storage` at the distance of an Azure Storage account ([`AzureLike`]), with no faults planned
+    /// yet. Every call takes 5–60 ms. A planned fault takes effect after the first 2–30 ms. A throttled
+    /// change may have been applied.
     ///
-    /// The delays are the same in each run. They need tokio's clock: use paused time, or else [`quiet`](Self::quiet).
+    /// The delays are the same in every run. They need tokio's clock: pause time in the test, or else use
+    /// [`quiet`](Self::quiet).
     pub fn new(storage: &impl AsRef<Stores>) -> Self {
         Self::with_profile(storage, AzureLike::default())
     }
 
-    /// Wraps `storage` as [`new`](Self::new) does; besides, calls without a planned fault fail at the rate of `profile`.
+    /// Wraps `storage` like [`new`](Self::new). In addition, calls without a planned fault fail at the rate
+    /// of `profile`.
     pub fn with_profile(storage: &impl AsRef<Stores>, profile: AzureLike) -> Self {
         let stores = storage.as_ref();
         Self::distant(stores, Shape::of(stores), profile)
     }
 
-    /// Wraps `storage` so that it answers at once, and certainly has not performed what it throttles. For tests in real time,
-    /// and for those of moments that latency would blur.
+    /// Wraps `storage` without latency. A throttled call is certainly not performed. Use it for tests in real
+    /// time, and for tests whose timing latency would blur.
     pub fn quiet(storage: &impl AsRef<Stores>) -> Self {
         let stores = storage.as_ref();
         Self::over(stores, Shape::of(stores), Plan::default())
     }
 
-    /// Wraps `storage` as [`new`](Self::new) does, so that workers delete the message of each job by itself, as on Azure: by
-    /// [`Operation::Delete`] instead of [`Operation::DeleteAll`].
+    /// Wraps `storage` like [`new`](Self::new), but workers delete each message by a separate request, as on
+    /// Azure: by [`Operation::Delete`] instead of [`Operation::DeleteAll`].
     pub fn deleting_one_by_one(storage: &impl AsRef<Stores>) -> Self {
         let stores = storage.as_ref();
         let mut shape = Shape::of(stores);
@@ -95,21 +99,23 @@ impl Faulty {
         Self::distant(stores, shape, AzureLike::default())
     }
 
-    /// Wraps `storage` as [`new`](Self::new) does, but leaves it the [order of groups](jobqueue::storage::OrderedGroups) if it keeps
-    /// that itself. All other wrappers hide it: the framework then keeps the order in a log, as on Azure's queues.
+    /// Wraps `storage` like [`new`](Self::new), but leaves it its [order of
+    /// groups](jobqueue::storage::OrderedGroups), if it has one. The other wrappers hide that power, so that
+    /// the framework keeps the order in a log, as on Azure's queues.
     pub fn ordering_groups(storage: &impl AsRef<Stores>) -> Self {
         let stores = storage.as_ref();
         let shape = Shape { orders_groups: true, ..Shape::of(stores) };
         Self::distant(stores, shape, AzureLike::default())
     }
 
-    /// Wraps `storage` so that it answers at once and keeps what it can do by itself, but perhaps announces no arrivals.
+    /// Wraps `storage` without latency and with its own powers, except that it announces arrivals only if
+    /// `notifies`.
     pub(super) fn native(storage: &Storage, notifies: bool) -> Self {
         let stores = storage.stores();
         Self::over(stores, Shape { notifies, orders_groups: true, ..Shape::of(stores) }, Plan::default())
     }
 
-    /// Wraps a storage with threads of its own so that no virtual time passes during its calls.
+    /// Wraps a storage that has its own threads, so that no virtual time passes during its calls.
     pub(super) fn still(storage: &Storage, clock: Arc<StillClock>) -> Self {
         let stores = storage.stores();
         Self::over(stores, Shape { orders_groups: true, ..Shape::of(stores) }, Plan::still(clock))
@@ -122,54 +128,56 @@ impl Faulty {
         Self { storage, plan }
     }
 
-    /// Returns the storage that fails. Its detached handles follow the same plan.
+    /// Returns the wrapped storage, which fails as planned. Its detached handles follow the same plan.
     pub fn storage(&self) -> Storage {
         self.storage.clone()
     }
 
-    /// Plans a fault for the `nth` call of an operation from now, counted from 1.
+    /// Plans a fault for the `nth` call of an operation, counted from 1 from now on.
     pub fn plan(&self, operation: Operation, nth: u64, fault: Fault) {
         let mut script = self.plan.lock();
         let called = script.counts.get(&operation).copied().unwrap_or_default();
         script.faults.entry((operation, called + nth)).or_default().push_back(fault);
     }
 
-    /// Plans a fault for every call of an operation that has none of its own, until [`heal`](Self::heal).
+    /// Plans a fault for every call of an operation that has no other planned fault, until
+    /// [`heal`](Self::heal).
     pub fn plan_always(&self, operation: Operation, fault: Fault) {
         self.plan.lock().always.insert(operation, fault);
     }
 
-    /// Forgets all planned faults. Hanging calls continue to hang.
+    /// Removes all planned faults, but no hooks and no behaviour. Calls that hang continue to hang.
     pub fn heal(&self) {
         let mut script = self.plan.lock();
         script.faults.clear();
         script.always.clear();
     }
 
-    /// Calls `hook` before each call of an operation, to signal a test or to choose a fault by the call. A hook that makes a call of this
-    /// operation itself, through the storage with the faults, waits for itself: let it use the storage inside.
+    /// Calls `hook` before each call of an operation, to signal the test or to choose a fault for that call.
+    /// A hook must not call the same operation through the wrapped storage, because it would wait for itself;
+    /// it can use the storage inside.
     pub fn on(&self, operation: Operation, hook: impl FnMut(&Call) -> Option<Fault> + Send + 'static) {
         self.plan.lock().hooks.entry(operation).or_default().push(Arc::new(Mutex::new(hook)));
     }
 
-    /// Calls `behaviour` for each call and applies the faults that it returns, in order. A planned fault replaces all
-    /// of them except delays.
+    /// Calls `behaviour` for each call and applies the returned faults in order. A planned fault replaces all
+    /// of them except [`Fault::DelayBefore`].
     pub fn behave(&self, behaviour: impl Fn(&Call) -> Vec<Fault> + Send + Sync + 'static) {
         self.plan.lock().behaviour = Some(Arc::new(behaviour));
     }
 
-    /// Returns all calls since the beginning, in order.
+    /// Returns all calls so far, in order.
     pub fn calls(&self) -> Vec<Call> {
         self.plan.lock().calls.clone()
     }
 
-    /// Returns the number of calls of an operation.
+    /// Returns the number of calls of an operation so far.
     pub fn calls_of(&self, operation: Operation) -> usize {
         self.plan.lock().calls.iter().filter(|call| call.operation == operation).count()
     }
 }
 
-/// The storage's description of itself.
+/// The guarantees and powers that the wrapped storage reports.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     guarantees: Guarantees,
@@ -178,7 +186,8 @@ struct Shape {
 }
 
 impl Shape {
-    /// Returns the shape of `stores`, except that the framework has to keep the order, as it has to on Azure's queues.
+    /// Returns the shape of `stores`, without the order of groups: the framework keeps it, as on Azure's
+    /// queues.
     fn of(stores: &Stores) -> Self {
         Self { guarantees: stores.queues.guarantees(), notifies: true, orders_groups: false }
     }

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::azure_like::Doubt;
 use super::still::StillClock;
 
-/// The effect on a call.
+/// The effect of a fault on a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -23,10 +23,11 @@ pub enum Fault {
     Refuse(StoreErrorKind),
     /// The call is not performed; it returns an ambiguous error of this kind, as when a request is lost.
     LoseRequest(StoreErrorKind),
-    /// The storage asks to slow down for this time. A storage that behaves as Azure performs a change nevertheless in some
-    /// cases and does not tell ([`ThrottleInDoubt`](Self::ThrottleInDoubt)); a quiet one performs no such call.
+    /// The storage asks the caller to slow down for this time. A wrapper that behaves like Azure may still
+    /// perform a throttled change, without saying so ([`ThrottleInDoubt`](Self::ThrottleInDoubt)). A quiet
+    /// wrapper never performs the call.
     Throttle(Duration),
-    /// The call is performed or not; the storage asks to slow down without saying which.
+    /// The storage asks the caller to slow down, without saying whether the call was performed.
     ThrottleInDoubt {
         /// The pause that the storage asks for.
         retry_after: Duration,
@@ -53,12 +54,12 @@ pub struct Call {
     pub subject: String,
     /// The time of the call, by tokio's clock.
     pub at: Instant,
-    /// The number of this call of the operation, from 1.
+    /// The number of this call among the calls of its operation, from 1.
     pub nth: u64,
 }
 
 pub(super) type Hook = Arc<Mutex<dyn FnMut(&Call) -> Option<Fault> + Send>>;
-/// The fault of each call, unless something else is planned for it.
+/// Returns the faults of a call for which nothing is planned.
 pub(super) type Behaviour = Arc<dyn Fn(&Call) -> Vec<Fault> + Send + Sync>;
 
 #[derive(Default)]
@@ -96,7 +97,7 @@ impl Plan {
         }
     }
 
-    /// Records a call; returns the faults that apply to it.
+    /// Records a call and returns the faults that apply to it.
     fn enter(&self, operation: Operation, subject: String) -> Vec<Fault> {
         let mut script = self.lock();
         let count = script.counts.entry(operation).or_default();
@@ -105,7 +106,7 @@ impl Plan {
         script.calls.push(call.clone());
         let hooks = script.hooks.get(&operation).cloned().unwrap_or_default();
         let behaviour = script.behaviour.clone();
-        // A hook may use the plan, which must not be locked then.
+        // A hook may use the plan, so the plan must not be locked while it runs.
         drop(script);
         let mut faults: Vec<_> = hooks.iter().filter_map(|hook| lock(hook)(&call)).collect();
         let mut script = self.lock();
@@ -114,13 +115,13 @@ impl Plan {
             faults.extend(script.always.get(&operation));
         }
         drop(script);
-        let mut own = behaviour.map(|behaviour| behaviour(&call)).unwrap_or_default();
+        let mut applied = behaviour.map(|behaviour| behaviour(&call)).unwrap_or_default();
         if !faults.is_empty() {
-            // A planned fault is as late as an answer would be.
-            own.retain(|fault| matches!(fault, Fault::DelayBefore(_)));
+            // A call with a planned fault is as slow as any other.
+            applied.retain(|fault| matches!(fault, Fault::DelayBefore(_)));
         }
-        own.extend(faults.into_iter().map(|fault| self.doubted(operation, fault)));
-        own
+        applied.extend(faults.into_iter().map(|fault| self.doubted(operation, fault)));
+        applied
     }
 
     fn doubted(&self, operation: Operation, fault: Fault) -> Fault {
@@ -142,7 +143,7 @@ impl Plan {
         answer
     }
 
-    /// Performs a call with `count` answers under the plan; a fault concerns all of them.
+    /// Performs a call with `count` answers under the plan. A fault applies to all answers.
     pub(super) async fn run_all<T>(
         &self,
         operation: Operation,
@@ -237,9 +238,8 @@ mod tests {
     use super::super::Faulty;
     use super::*;
 
-    // audit 4, E5
     #[test]
-    fn a_hook_strikes_a_call_that_begins_while_it_is_asked_about_another() {
+    fn hook_applies_to_a_call_that_begins_while_it_handles_another() {
         let faulty = Faulty::quiet(&memory::open());
         let (asked, (go, wait)) = (Arc::new(AtomicU32::new(0)), mpsc::channel());
         let count = Arc::clone(&asked);

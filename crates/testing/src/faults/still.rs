@@ -1,8 +1,8 @@
-//! Calls of a storage with threads of its own, on a runtime whose time is paused.
+//! Blocking calls of a storage that has its own threads, on a runtime whose time is paused.
 //!
-//! The runtime's thread waits for the answer, so that the virtual time stands still and nothing else happens meanwhile: one call after
-//! the other, in an order that only the seed decides. Threads of the storage cannot see a runtime's paused time; they read a clock that
-//! is set before each call.
+//! The runtime's thread blocks until the answer arrives. So virtual time stands still and nothing else runs
+//! during the call: calls happen one after the other, in an order that only the seed decides. The storage's
+//! threads cannot see a runtime's paused time. They read a clock that is set before each call.
 
 use std::future::Future;
 use std::pin::pin;
@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use jobqueue::clock::Clock;
 
-/// Shows on every thread the time that another clock showed last on the thread of its runtime.
+/// A clock that any thread can read. It shows the time that the clock of the runtime had at the last call.
 pub(crate) struct StillClock {
     clock: Arc<dyn Clock>,
     /// Nanoseconds since 1970.
@@ -28,17 +28,18 @@ impl StillClock {
         Arc::new(still)
     }
 
-    /// Takes over the time. To be called on the runtime's thread.
+    /// Copies the time of the runtime's clock. Call this on the runtime's thread.
     fn set(&self) {
         let since = self.clock.now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.shown.store(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// Waits for the answer to a call, while no virtual time passes.
+    /// Blocks until the call is answered. No virtual time passes.
     pub(crate) fn answer<T>(&self, call: impl Future<Output = T>) -> T {
         self.set();
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-        // A task that has used up its budget is woken when it gives its thread back, and here the thread waits: for ever.
+        // Without `unconstrained`, a task that has used up its budget is only woken after it yields its
+        // thread. Here the thread is blocked, so it would wait forever.
         let mut call = pin!(tokio::task::unconstrained(call));
         loop {
             match call.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_task_gets_any_number_of_answers_without_a_pause() {
+    async fn task_gets_any_number_of_answers_without_yielding() {
         let clock = StillClock::of(Arc::new(jobqueue::clock::SystemClock));
         for number in 0..1_000 {
             let (reply, answer) = tokio::sync::oneshot::channel();

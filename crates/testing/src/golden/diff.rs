@@ -1,10 +1,11 @@
-//! Compares two JSON values: a line for each place where they differ.
+//! Compares two JSON values and returns a line for each difference.
 
 use serde_json::Value;
 
 use super::Differences;
 
-/// Returns the differences: `- place: pinned` for a removed value, `+ place: found` for a new one.
+/// Returns the differences: `- place: pinned` for a missing or former value, `+ place: found` for a new
+/// value.
 pub(super) fn lines(pinned: &Value, found: &Value) -> Differences {
     let mut lines = Vec::new();
     compare("", Some(pinned), Some(found), &mut lines);

@@ -20,11 +20,12 @@ pub(super) struct Golden {
     pub(super) kind: String,
     pub(super) version: u32,
     queue: String,
-    /// The key, which decides the order and the shard of the job, and whether it is unique.
+    /// The key, which decides the order and the shard of the job, and its uniqueness.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key: Option<String>,
     pub(super) datacontenttype: String,
-    /// The name of the Rust type, by which a kind that was renamed without an alias is found. Messages do not have it.
+    /// The name of the Rust type. It reveals a kind that was renamed without an alias. Messages do not
+    /// contain it.
     rust_type: String,
     #[serde(flatten)]
     payload: Payload,
@@ -59,12 +60,13 @@ impl Golden {
         self.rust_type == type_name::<M>()
     }
 
-    /// Returns the file with the Rust type of another one, for a comparison: the type is no part of the form.
+    /// Returns the file with the Rust type of `other`, for a comparison: the Rust type is not part of the
+    /// wire form.
     pub(super) fn with_type_of(self, other: &Self) -> Self {
         Self { rust_type: other.rust_type.clone(), ..self }
     }
 
-    /// Returns the file as it would be with the queue and the key of the message that was read from it; `None` if they are the same.
+    /// Returns the file with the present queue and key of its message, or `None` if they are unchanged.
     pub(super) fn moved_to<M: QueueMessage>(&self, message: &M) -> Option<Self> {
         let key = message.key();
         let is_same = self.queue == M::QUEUE && self.key.as_deref() == key.as_deref();
@@ -79,7 +81,7 @@ impl Golden {
     }
 
     pub(super) fn to_json(&self) -> Value {
-        // Strings, a number and a `Value` always have a JSON form.
+        // Serializing strings, a number and a `Value` cannot fail.
         serde_json::to_value(self).unwrap_or_default()
     }
 
@@ -97,7 +99,7 @@ impl Golden {
             fs::create_dir_all(folder).map_err(io)?;
         }
         let text = format!("{:#}\n", self.to_json());
-        // Other tests may be reading a file that need not change.
+        // Avoids rewriting an unchanged file, which other tests may be reading.
         if fs::read(path).is_ok_and(|present| present == text.as_bytes()) {
             return Ok(());
         }
@@ -105,7 +107,7 @@ impl Golden {
     }
 }
 
-/// Returns whether a JSON text has an integer beyond 64 bits, which a [`Value`] rounds to a float.
+/// Returns whether a JSON text has an integer beyond 64 bits, which a [`Value`] would round to a float.
 fn has_wide_integer(json: &[u8]) -> bool {
     let (mut is_string, mut is_escaped) = (false, false);
     let mut is_outside = |byte: &u8| {
@@ -131,7 +133,7 @@ fn malformed(path: &Path, problem: &dyn std::fmt::Display) -> GoldenError {
     GoldenError::Malformed { path: path.to_owned(), problem: problem.to_string() }
 }
 
-/// Returns all golden files in a folder, sorted by name. A folder that does not exist counts as empty.
+/// Returns all golden files in a folder, sorted by name, or none if the folder does not exist.
 pub(super) fn all(folder: &Path) -> Result<Vec<(PathBuf, Golden)>, GoldenError> {
     let io = |source| GoldenError::Io { path: folder.to_owned(), source };
     let entries = match fs::read_dir(folder) {
@@ -156,8 +158,8 @@ pub(super) fn all(folder: &Path) -> Result<Vec<(PathBuf, Golden)>, GoldenError> 
     Ok(found)
 }
 
-/// Returns the file's name, `<kind>.v<version>[.<example>].json`, with characters that file systems forbid written as
-/// `%XX`.
+/// Returns the file's name, `<kind>.v<version>[.<example>].json`, with characters that file systems forbid
+/// written as `%XX`.
 pub(super) fn name(kind: &str, version: u32, example: &str) -> String {
     let example = if example.is_empty() { String::new() } else { format!(".{}", portable(example)) };
     format!("{}.v{version}{example}.json", portable(kind))

@@ -22,10 +22,10 @@ use super::shared::{Backing, Shared, World};
 use super::shrink::shrink;
 use super::trace::trace;
 use super::weather::Profile;
-use super::worker::{Make, Slot};
+use super::worker::{ConfigureWorker, Slot};
 
-/// The maximum time for which a dead letter is held.
-const HELD: Duration = Duration::from_secs(11 * 60);
+/// The maximum time for which a process leases a dead letter.
+const MAX_LETTER_LEASE: Duration = Duration::from_secs(11 * 60);
 
 type Scenario = Arc<dyn Fn(World) -> Pin<Box<dyn Future<Output = Result<(), Error>> + Send>> + Send + Sync>;
 type Judge = Arc<dyn Fn(World) -> Pin<Box<dyn Future<Output = Vec<Finding>> + Send>> + Send + Sync>;
@@ -33,11 +33,11 @@ type Judge = Arc<dyn Fn(World) -> Pin<Box<dyn Future<Output = Vec<Finding>> + Se
 /// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The promise that was broken, in a few words: the same text for all findings of one sort.
+    /// The broken promise, in a few words. All findings of one sort have the same text.
     pub what: &'static str,
     /// The job, key or blob that the finding concerns.
     pub subject: String,
-    /// The events that led to it.
+    /// The events that led to the finding.
     pub detail: String,
 }
 
@@ -47,26 +47,26 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The result of a world.
+/// The result of running a world.
 #[derive(Debug)]
 #[must_use]
 pub struct Run {
-    /// The findings; empty if every promise was kept.
+    /// The findings, or none if every promise was kept.
     pub findings: Vec<Finding>,
     /// The history.
     pub history: Vec<Entry>,
-    /// All storage calls, if they were recorded.
+    /// All storage calls, if [`Builder::keep_calls`] was set; empty otherwise.
     pub calls: String,
 }
 
 impl Run {
-    /// Returns the findings and the events that led to them, in a readable length.
+    /// Returns the findings and the events that led to them, shortened for reading.
     pub fn report(&self) -> String {
         trace(&self.findings, &self.history)
     }
 }
 
-/// Builds a world. Returned by [`World::builder`].
+/// Builds a world. Created by [`World::builder`].
 #[derive(Clone)]
 #[must_use = "a world is run by `check`, `run` or `run_with`"]
 pub struct Builder {
@@ -74,7 +74,7 @@ pub struct Builder {
     span: Duration,
     patience: Duration,
     spread: (usize, u32),
-    workers: Vec<Make>,
+    workers: Vec<ConfigureWorker>,
     scenario: Scenario,
     judges: Vec<Judge>,
     logs: bool,
@@ -82,7 +82,8 @@ pub struct Builder {
 }
 
 impl World {
-    /// Returns a builder: the profile [`azure_like`](Profile::azure_like), two minutes of incidents, no workers yet.
+    /// Returns a builder with the profile [`azure_like`](Profile::azure_like), two minutes of incidents, and
+    /// no workers.
     pub fn builder() -> Builder {
         Builder {
             profile: Profile::azure_like(),
@@ -99,7 +100,8 @@ impl World {
 }
 
 impl Builder {
-    /// Adds worker processes. `make` adds the handlers; it is called for each process that starts.
+    /// Adds `count` worker processes. `make` adds the handlers, and is called for each process that starts,
+    /// also after a crash.
     pub fn workers(
         self,
         count: usize,
@@ -108,40 +110,43 @@ impl Builder {
         self.workers_with(count, move |worker, _| make(worker))
     }
 
-    /// Like [`workers`](Self::workers), but also passes the process to `make`.
+    /// Adds worker processes like [`workers`](Self::workers), and passes the process to `make`.
     pub fn workers_with(
         mut self,
         count: usize,
         make: impl Fn(WorkerBuilder, &Node) -> WorkerBuilder + Send + Sync + 'static,
     ) -> Self {
-        let make: Make = Arc::new(make);
+        let make: ConfigureWorker = Arc::new(make);
         self.workers.extend((0..count).map(|_| Arc::clone(&make)));
         self
     }
 
     jobqueue_storage::setters! {
-        /// Sets the profile: how often calls fail and incidents happen. The default is [`Profile::azure_like`].
+        /// Sets the profile, that is, how often calls fail and incidents happen. The default is
+        /// [`Profile::azure_like`].
         profile(profile: Profile);
 
-        /// Sets how long incidents happen. Faults last at least as long, and at least as long as the scenario runs. The
-        /// default is two minutes.
+        /// Sets the time during which incidents happen. Faults last at least as long as this and as the
+        /// scenario. The default is two minutes.
         span(span: Duration);
 
-        /// Sets how long messages may wait after the last fault. The default is two hours of virtual time.
+        /// Sets how long messages may wait after the last fault before they count as stuck. The default is
+        /// two hours of virtual time.
         patience(patience: Duration);
     }
 
-    /// Spreads queues over shards of several accounts. The default is one queue in one account.
+    /// Spreads queues over `shards` shards in `accounts` accounts. The default is one queue in one account.
     pub fn sharded(mut self, accounts: usize, shards: u32) -> Self {
         self.spread = (accounts, shards);
         self
     }
 
-    /// Sets the storage of the accounts, by default memory that behaves as Azure Storage does. `open` is called for each account of
-    /// each world with the clock that the account must use; each account must begin empty.
+    /// Sets the storage of the accounts. The default is a storage in memory that behaves as Azure Storage
+    /// does. `open` is called for each account of each world, with the clock that the account must use. Each
+    /// account must start empty.
     ///
-    /// Time is virtual here too: it stands still during each call, so that calls come one after the other and a seed still decides
-    /// everything. Arrivals are not announced.
+    /// Time is virtual here as well. It stands still during each call, so that calls happen one after the
+    /// other and the seed still decides everything. Arrivals are not announced.
     pub fn storage<F>(mut self, open: impl Fn(Arc<dyn Clock>) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Storage> + Send + 'static,
@@ -150,11 +155,12 @@ impl Builder {
         self
     }
 
-    /// Sets the storage of the accounts, to which each process has connections of its own. `begin` is called for each account of each
-    /// world with the right clock; what it returns is called for each process, and once for the judge.
+    /// Sets a storage to which each process has its own connections. `begin` is called for each account of
+    /// each world, with the true clock. The function that it returns is called for each process, and once for
+    /// the judge.
     ///
-    /// The connections live on the world's runtime and under virtual time, which passes while the storage is asked. They must end with
-    /// their process.
+    /// The connections run on the world's runtime. Virtual time passes during their requests. They must end
+    /// with their process.
     pub fn connections<F>(mut self, begin: impl Fn(Arc<dyn Clock>) -> F + Send + Sync + 'static) -> Self
     where
         F: Fn(&Host) -> Storage + Send + Sync + 'static,
@@ -163,8 +169,8 @@ impl Builder {
         self
     }
 
-    /// Sets the scenario, which runs beside the workers: it sends messages and looks after dead letters. An error
-    /// that it returns is a finding.
+    /// Sets the scenario, which runs concurrently with the workers. It sends messages and looks after dead
+    /// letters. An error that it returns is a finding.
     pub fn scenario<F>(mut self, scenario: impl Fn(World) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Result<(), Error>> + Send + 'static,
@@ -173,8 +179,8 @@ impl Builder {
         self
     }
 
-    /// Judges the history and the stored data by rules of your own, after all work is done and the workers have
-    /// ended.
+    /// Adds a judge: a function that judges the history and the stored data by your own rules, after all work
+    /// is done and the workers have ended.
     pub fn judge<F>(mut self, judge: impl Fn(World) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Vec<Finding>> + Send + 'static,
@@ -183,7 +189,7 @@ impl Builder {
         self
     }
 
-    /// Records all storage calls in [`Run::calls`]. The default is off.
+    /// Records all storage calls in [`Run::calls`]. They are not recorded by default.
     pub fn keep_calls(mut self) -> Self {
         self.logs = true;
         self
@@ -201,7 +207,7 @@ impl Builder {
     /// Runs one world with the given incidents.
     ///
     /// # Panics
-    /// If the runtime cannot be started.
+    /// If tokio's runtime cannot be started.
     pub fn run_with(&self, seed: u64, incidents: &[(Duration, Incident)]) -> Run {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         let Ok(runtime) = runtime else { panic!("the runtime of the world does not start") };
@@ -217,11 +223,11 @@ impl Builder {
         run
     }
 
-    /// Runs a world for each seed.
+    /// Runs one world for each seed.
     ///
     /// # Panics
-    /// At the first seed with a finding. The text holds the seed and a trace; incidents that the failure does not
-    /// need are left out of the run.
+    /// At the first seed with a finding. The text contains the seed and a trace of a shortened run, which
+    /// leaves out incidents that the failure does not need.
     pub fn check(&self, seeds: Range<u64>) {
         for seed in seeds {
             let run = self.run(seed);
@@ -229,19 +235,19 @@ impl Builder {
             let fails = |incidents: &[(Duration, Incident)]| {
                 self.run_with(seed, incidents).findings.iter().any(|found| found.what == first.what)
             };
-            let few = shrink(self.incidents(seed), 200, fails);
-            let shrunk = self.run_with(seed, &few);
-            panic!("seed {seed}, with {} incidents:\n{}", few.len(), shrunk.report());
+            let needed = shrink(self.incidents(seed), 200, fails);
+            let shrunk = self.run_with(seed, &needed);
+            panic!("seed {seed}, with {} incidents:\n{}", needed.len(), shrunk.report());
         }
     }
 
     async fn live(&self, shared: Arc<Shared>, incidents: &[(Duration, Incident)]) -> Run {
         let world = World { shared: Arc::clone(&shared) };
-        let open = |(number, make): (usize, &Make)| {
+        let open = |(number, make): (usize, &ConfigureWorker)| {
             Slot::open(&shared, format!("worker{number}").into(), Arc::clone(make))
         };
         let slots: Vec<Arc<Slot>> = self.workers.iter().enumerate().map(open).collect();
-        // The calls of an overrun world hang, and so does a scenario that waits for one of them.
+        // Storage calls hang once there are too many, and so does a scenario that waits for such a call.
         let scenario = async {
             tokio::select! {
                 biased;
@@ -252,31 +258,31 @@ impl Builder {
         let (scenario, ()) = tokio::join!(scenario, async {
             for (at, incident) in incidents {
                 sleep(at.saturating_sub(shared.ledger.now())).await;
-                incident.strike(&shared, &slots);
+                incident.inject(&shared, &slots);
             }
         });
         shared.end_faults();
         shared.ledger.note(&"storage".into(), Fact::Incident(Disturbance::FaultsEnd));
         for slot in &slots {
-            // The processes that died last have been restarted by now, or will be.
+            // Starts a process in each slot whose process has died and has not been replaced by then.
             slot.start_after(Duration::from_secs(30));
         }
         let drained = timeout(self.patience, checks::drained(&shared)).await.is_ok();
         sleep(Duration::from_secs(60)).await;
         let mut findings: Vec<Finding> =
-            slots.iter().filter_map(|slot| slot.mistake()).map(mistake).collect();
-        findings.extend(scenario.err().map(|error| mistake(format!("the scenario failed: {error:?}"))));
+            slots.iter().filter_map(|slot| slot.build_error()).map(world_failure).collect();
+        findings.extend(scenario.err().map(|error| world_failure(format!("the scenario failed: {error:?}"))));
         if shared.is_overrun() || !drained {
             findings.extend(checks::waiting(&shared).await);
         }
         if shared.is_overrun() && findings.is_empty() {
-            findings.push(mistake("too many storage calls: something runs in a circle".to_owned()));
+            findings.push(world_failure("too many storage calls: something runs in a circle".to_owned()));
         }
         slots.iter().for_each(|slot| slot.close());
         sleep(Duration::from_secs(40)).await;
         shared.end();
-        // Messages of a process that died become visible again.
-        sleep(HELD).await;
+        // By then the messages of a process that died are visible again.
+        sleep(MAX_LETTER_LEASE).await;
         findings.extend(checks::all(&shared).await);
         for judge in &self.judges {
             findings.extend(judge(world.clone()).await);
@@ -285,7 +291,7 @@ impl Builder {
     }
 }
 
-fn mistake(detail: String) -> Finding {
+fn world_failure(detail: String) -> Finding {
     Finding { what: "the world itself failed", subject: "world".to_owned(), detail }
 }
 

@@ -1,4 +1,4 @@
-//! Disturbances of processes, connections and accounts, as the ledger has them.
+//! Disturbances of processes, connections and accounts, as recorded in the ledger.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 pub enum Disturbance {
     /// The process was killed.
     Killed,
-    /// The process died in a storage call.
+    /// The process died during a storage call.
     DiedInCall,
     /// The process is frozen.
     Frozen {
@@ -18,18 +18,18 @@ pub enum Disturbance {
     },
     /// A frozen process continues.
     Continues,
-    /// The process's wall clock was set.
+    /// The wall clock of the process was changed.
     Clock {
-        /// The time by which it is ahead, in milliseconds.
+        /// The milliseconds by which the clock is ahead; negative if it is behind.
         ahead: i64,
     },
-    /// The worker of the process is asked to shut down.
+    /// The worker of the process was asked to shut down.
     StopRequested,
     /// The worker of the process has ended.
     WorkerEnded {
-        /// The number of deliveries that had not ended when its grace was over.
+        /// The number of deliveries that had not ended when the shutdown grace was over.
         abandoned: u64,
-        /// The error with which it ended.
+        /// The error with which the worker ended, if it failed.
         error: Option<String>,
     },
     /// A connection of the process was disturbed.
@@ -48,14 +48,15 @@ pub enum Disturbance {
         /// The duration of the outage.
         time: Duration,
     },
-    /// A planned break of a process was not reached.
+    /// A planned break of a process did not happen.
     BreakNotReached(String),
-    /// Nothing fails from now on.
+    /// No more faults occur from now on.
     FaultsEnd,
 }
 
 impl Disturbance {
-    /// Returns whether it keeps a process from its leases. A wrong clock does not, nor the end of a worker, which waits for its deliveries.
+    /// Returns whether the disturbance may keep a process from renewing its leases. A wrong clock does not,
+    /// and neither does the end of a worker, which waits for its deliveries.
     pub(super) fn stops(&self) -> bool {
         match self {
             Self::Killed

@@ -1,4 +1,4 @@
-//! The effects that handlers have outside the framework.
+//! Effects that handlers have outside the framework.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use jobqueue::JobInfo;
 use super::ledger::{Fact, subject};
 use super::shared::Shared;
 
-/// Records a handler's effects outside the framework. It is an extractor: `State<Effects>`. An effect that happens
-/// twice in one run, or again after a run that was done, without a cause, is a finding.
+/// Records the effects that a handler has outside the framework. Handlers take it as `State<Effects>`. An
+/// effect is a finding if it happens twice in one run, or again without a cause after a run that was done.
 #[derive(Debug, Clone)]
 pub struct Effects {
     pub(super) shared: Arc<Shared>,
@@ -16,7 +16,7 @@ pub struct Effects {
 }
 
 impl Effects {
-    /// Records an effect of a job.
+    /// Records that a job had the effect `name`.
     pub fn happened(&self, name: &str, job: &JobInfo) {
         let (name, id) = (name.into(), subject(&job.source, &job.id));
         let (inserted, delivery) = (job.inserted, job.dequeue_count);

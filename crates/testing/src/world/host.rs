@@ -1,4 +1,4 @@
-//! The process for which a storage is opened that has a connection for each process.
+//! A simulated process, for storages to which each process has its own connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,30 +10,31 @@ use super::disturbance::Disturbance;
 use super::ledger::{Fact, Ledger};
 use crate::simulation::Process;
 
-/// A simulated process, as the connections of its storage see it. Cheap to clone.
+/// A simulated process as seen by the connections of its storage. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Host {
     /// The name of the process.
     pub name: Arc<str>,
-    /// The process itself: its connections must end when it is killed, and receive nothing while it is stopped.
+    /// The process. Its connections must end when it is killed, and receive nothing while it is stopped.
     pub process: Process,
     /// The runtime of the process: its tasks, and its clock, which may be wrong.
     pub runtime: Runtime,
-    /// A seed of its own for the randomness of its connections.
+    /// The seed for the randomness of its connections.
     pub seed: u64,
-    /// True for the world's own look at the storage, which nothing disturbs.
+    /// True for the judge, whose access to the storage is not disturbed.
     pub is_judge: bool,
     pub(super) ledger: Arc<Ledger>,
     pub(super) quiet: Arc<AtomicBool>,
 }
 
 impl Host {
-    /// Returns whether its connections may be disturbed now.
+    /// Returns whether a connection of the process may be disturbed now.
     pub fn may_fail(&self) -> bool {
         !self.is_judge && !self.quiet.load(Ordering::Relaxed)
     }
 
-    /// Records that a connection of the process was disturbed, which explains later findings.
+    /// Records that a connection of the process was disturbed. The record explains later events, so that they
+    /// are no findings.
     pub fn disturbed(&self, text: impl Into<String>) {
         self.ledger.note(&self.name, Fact::Incident(Disturbance::Connection(text.into())));
     }

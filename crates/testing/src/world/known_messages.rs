@@ -1,4 +1,4 @@
-//! The jobs behind the messages of a world.
+//! Maps the messages of a world to their jobs.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use jobqueue_storage::sync::lock;
 
 use super::ledger::subject;
 
-/// The jobs of the messages that any process has put or received, by account, queue and message.
+/// The job of each message that any process has put or received, by account, queue and message.
 #[derive(Debug, Default)]
 pub(super) struct KnownMessages(Mutex<HashMap<(usize, String, String), Arc<str>>>);
 
@@ -23,7 +23,7 @@ impl KnownMessages {
     }
 }
 
-/// Returns the job whose message has this text; `None` if the text is no event.
+/// Returns the job of a message with this text, or `None` if the text is not an event.
 pub(super) fn job_of(text: &str) -> Option<Arc<str>> {
     #[derive(serde::Deserialize)]
     struct Event {

@@ -1,6 +1,7 @@
 //! The ledger: all events of a world, in order.
 //!
-//! A job is named by its id; a job from a source of its own is named by both: `/shop 17`.
+//! A job is named by its id. If it has a source other than the framework's, source and id together name it:
+//! `/shop 17`.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -13,7 +14,8 @@ use tokio::time::Instant;
 use super::disturbance::Disturbance;
 use crate::faults::Fault;
 
-/// Returns the name of a job in the history: its id, with its source before it if that is not one of this framework's own.
+/// Returns the name of a job in the history: its id, prefixed by the source unless the framework made the
+/// source.
 pub(super) fn subject(source: &str, id: &str) -> Arc<str> {
     if source.starts_with("/jobqueue/") { id.into() } else { format!("{source} {id}").into() }
 }
@@ -23,34 +25,34 @@ pub(super) fn subject(source: &str, id: &str) -> Arc<str> {
 pub enum Verdict {
     /// The message is stored.
     Acknowledged,
-    /// It is certainly not stored.
+    /// The message is certainly not stored.
     Refused,
-    /// It may be stored.
+    /// The message may be stored.
     Unknown,
 }
 
 /// The end of a handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunEnd {
-    /// It returned `Ok`.
+    /// The handler returned `Ok`.
     Done,
-    /// It returned an error that counts as an attempt, or panicked.
+    /// The handler returned an error that counts as an attempt, or panicked.
     Failed,
-    /// It returned the error of an outage of the storage, which counts no attempt.
+    /// The handler returned the error of a storage outage, which does not count as an attempt.
     Outage,
-    /// It asked to be run again later, without counting an attempt.
+    /// The handler asked to run again later, without counting an attempt.
     Snoozed,
-    /// It was dropped before it returned.
+    /// The handler was dropped before it returned.
     Dropped,
 }
 
-/// An event in a world. The [entry](Entry) names the process and the job.
+/// An event in a world. The [entry](Entry) adds the process and the job.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum Fact {
     /// A send began.
     SendBegan {
-        /// The queue it is for.
+        /// The queue of the send.
         queue: Arc<str>,
     },
     /// A send returned.
@@ -60,7 +62,7 @@ pub enum Fact {
         /// The earliest time at which the message may expire.
         expires: Option<Duration>,
     },
-    /// A process puts a message of a job into a queue: a sender, or the library itself.
+    /// A process, that is, a sender or the library itself, starts to put a message of a job into a queue.
     PutBegan {
         /// The queue as the storage knows it: a shard, or a dead-letter queue.
         queue: Arc<str>,
@@ -78,11 +80,12 @@ pub enum Fact {
     Received {
         /// The queue as the storage knows it.
         queue: Arc<str>,
-        /// The time at which the message was inserted. It distinguishes the messages of one job.
+        /// The time at which the message was inserted. It distinguishes the messages of a job.
         inserted: SystemTime,
         /// The dequeue count of the message.
         delivery: u32,
-        /// The number of the first entry after the process asked for messages: its lease began then at the earliest.
+        /// The number of the first entry after the process asked for messages. The lease began then at the
+        /// earliest.
         asked: usize,
     },
     /// The storage acknowledged the deletion of a message of a job.
@@ -90,7 +93,7 @@ pub enum Fact {
         /// The queue as the storage knows it.
         queue: Arc<str>,
     },
-    /// A change of a message of a job failed, was late or was given up, as its process sees it.
+    /// A change of a message of a job failed, was answered late, or was given up by its process.
     CallFailed {
         /// The operation.
         operation: Operation,
@@ -130,21 +133,22 @@ pub enum Fact {
     Effect {
         /// The name of the effect.
         name: Arc<str>,
-        /// The time at which the message was inserted whose handler had the effect.
+        /// The time at which the message of the run was inserted.
         inserted: SystemTime,
         /// The dequeue count of that message.
         delivery: u32,
     },
-    /// A dead letter is put back: its job may run again.
+    /// A dead letter is put back, so its job may run again.
     Redriven,
-    /// A job was removed on purpose: it was cancelled, purged or cleared.
+    /// A job was removed on purpose, that is, cancelled, purged or cleared, or may have been.
     TakenAway {
-        /// The operation that removed it.
+        /// The operation that removed the job.
         why: &'static str,
     },
-    /// A removal certainly did not take place: one earlier [`TakenAway`](Self::TakenAway) of the job does not count.
+    /// A removal certainly did not happen: one earlier [`TakenAway`](Self::TakenAway) of the job does not
+    /// count.
     Kept,
-    /// A storage call failed, or was slow to fail.
+    /// A storage call failed, possibly after a delay.
     Fault {
         /// The operation.
         operation: Operation,
@@ -153,9 +157,9 @@ pub enum Fact {
         /// The fault of the call.
         fault: Fault,
     },
-    /// Something happened to a process, to its worker or to the storage.
+    /// A process, its worker or the storage was disturbed.
     Incident(Disturbance),
-    /// A process sets the number of attempts of a queue, perhaps: the answer is not recorded.
+    /// A process tries to set the number of attempts of a queue. Its success is not recorded.
     Threshold {
         /// The queue.
         queue: Arc<str>,
@@ -166,16 +170,16 @@ pub enum Fact {
     Noted(String),
 }
 
-/// A fact, with its time and its process.
+/// A fact with its time, its process and its job.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// Its position in the order of all facts.
+    /// The position in the order of all facts.
     pub number: usize,
     /// The time since the world began.
     pub at: Duration,
-    /// The process that it concerns.
+    /// The process that the fact concerns.
     pub node: Arc<str>,
-    /// The job that it concerns; `None` if it concerns no single job.
+    /// The job that the fact concerns, or `None` if it concerns no single job.
     pub job: Option<Arc<str>>,
     /// The fact.
     pub fact: Fact,
@@ -197,7 +201,7 @@ impl Ledger {
         self.begun.elapsed()
     }
 
-    /// Adds a fact that concerns no single job; returns its number.
+    /// Adds a fact that concerns no single job, and returns its number.
     pub(super) fn note(&self, node: &Arc<str>, fact: Fact) -> usize {
         self.add(node, None, fact)
     }
@@ -214,7 +218,7 @@ impl Ledger {
         number
     }
 
-    /// Returns the number that the next fact gets.
+    /// Returns the number of the next fact.
     pub(super) fn len(&self) -> usize {
         lock(&self.entries).len()
     }

@@ -1,23 +1,25 @@
-//! Simulated worlds: your handlers on several processes that crash, freeze and lose answers, all from one seed.
+//! Simulated worlds: your handlers on several processes that crash, freeze and lose answers, all determined
+//! by one seed.
 //!
-//! A world consists of a storage in memory and a number of simulated processes on one runtime, under virtual time:
-//! workers with your handlers, and further processes that the scenario starts. One `u64` determines everything:
-//! latencies, faults, crashes, jitter, ids. A ledger records what was sent, run and settled, and judges it at the
-//! end. These are findings:
+//! A world consists of a storage in memory and several simulated processes on one runtime, under virtual
+//! time: workers with your handlers, and other processes that the scenario starts. One `u64` determines
+//! everything: latencies, faults, crashes, jitter and ids. A ledger records all sends, runs and settlements,
+//! and checks judge it at the end. These are findings:
 //!
 //! - an acknowledged job that neither ran to its end nor is among the dead letters: it is **lost**;
-//! - a job that was refused and runs all the same;
-//! - an [effect](Effects) or a run that is **doubled without a cause**, that is, without a failed attempt, a crash, a
-//!   frozen process, a lost answer or a redrive in between;
+//! - a job that runs although its send was refused;
+//! - an [effect](Effects) or a run that is **doubled without a cause**, that is, without a failed attempt, a
+//!   crash, a frozen process, a lost answer or a redrive in between;
 //! - a message that waits forever;
 //! - more attempts than the queue's settings allow;
-//! - a job that is done and dies, or is done while its dead letter is left;
-//! - two handlers of a job at once, although the first one has not lost its lease;
+//! - a job that is done and is dead-lettered later, or that is done while its dead letter is left;
+//! - two handlers of one job at the same time, although the first one has not lost its lease;
 //! - a worker that settles a message whose lease it has lost.
 //!
-//! The ledger records each message that a process puts, receives and deletes, so that it also knows the jobs that the library or a handler
-//! sends. A cause explains a delivery of the job that it concerns and of no other: a call for a message of this job that failed, or an incident of the
-//! process that had its lease, between the request for the message and its next delivery.
+//! The ledger records each message that a process puts, receives or deletes, so it also knows the jobs that
+//! the library or a handler sends. A cause explains a delivery only of the job that it concerns. It is a
+//! failed call for a message of that job, or an incident of the process that had its lease, and lies between
+//! the request for the message and its next delivery.
 //!
 //! ```
 //! # use jobqueue::{JobError, JobInfo, QueueMessage, State}; use serde::{Deserialize, Serialize};

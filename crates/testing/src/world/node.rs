@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use super::disturbance::Disturbance;
 use super::ledger::{Fact, Verdict, subject};
 use super::shared::{Shared, World};
-use super::weather::{BreakPoint, PlannedBreak, Then, View};
+use super::weather::{AccountView, BreakEffect, BreakPoint, PlannedBreak};
 use super::witness::Witness;
 use crate::simulation::Process;
 
@@ -33,12 +33,12 @@ pub struct Node {
 impl Node {
     pub(super) fn start(shared: &Arc<Shared>, name: Arc<str>) -> Self {
         let (process, breaks) = (Process::default(), PlannedBreak::default());
-        shared.enter(&process, &name, &breaks);
-        let clock = Arc::new(SkewedClock { right: Arc::clone(&shared.clock), ahead: AtomicI64::new(0) });
+        shared.register(&process, &name, &breaks);
+        let clock = Arc::new(SkewedClock { true_clock: Arc::clone(&shared.clock), ahead: AtomicI64::new(0) });
         let view = |(account, storage): (usize, &Storage)| {
             let breaks = Arc::clone(&breaks);
             let (own, node) = (Arc::clone(shared), Arc::clone(&name));
-            let view = View { shared: own, node, process: process.clone(), account, breaks };
+            let view = AccountView { shared: own, node, process: process.clone(), account, breaks };
             Witness::of(&view.of(storage), shared, &name, account)
         };
         let runtime = shared.runtime.clone().with_clock(Arc::clone(&clock) as Arc<dyn Clock>);
@@ -60,45 +60,51 @@ impl Node {
         World { shared: Arc::clone(&self.shared) }
     }
 
-    /// Returns the process itself, to freeze or kill it.
+    /// Returns the handle to freeze or kill the process.
     pub fn process(&self) -> &Process {
         &self.process
     }
 
-    /// Returns the storage as this process sees it: with latency and faults.
+    /// Returns the storage as this process sees it, with latency and faults.
     pub fn storage(&self) -> Storage {
         self.storage.clone()
     }
 
-    /// Sets the clock ahead of the true time, or behind it.
+    /// Sets the clock of the process `millis` ahead of the true time, or behind it if negative.
     pub fn skew(&self, millis: i64) {
         self.clock.ahead.store(millis, Ordering::Relaxed);
     }
 
-    /// Kills the process at its `calls`-th storage call from now. `applied`: the call is still performed.
+    /// Kills the process at a storage call, after `calls` more calls. `applied` says whether the storage
+    /// performs that call.
     pub fn kill_at_call(&self, calls: u64, applied: bool) {
-        self.break_at(None, calls, applied, Then::Dies);
+        self.break_at(None, calls, applied, BreakEffect::Dies);
     }
 
-    /// Kills the process at its next call of an operation. `applied`: the call is still performed.
+    /// Kills the process at its next call of an operation. `applied` says whether the storage performs the
+    /// call.
     pub fn kill_at(&self, operation: Operation, applied: bool) {
-        self.break_at(Some(operation), 0, applied, Then::Dies);
+        self.break_at(Some(operation), 0, applied, BreakEffect::Dies);
     }
 
-    /// Freezes the process for `time` right after its next call of an operation, whose answer is lost. A get is answered
-    /// afterwards. `applied`: the call is performed.
+    /// Freezes the process for `time` right after its next call of an operation, whose answer is lost. If the
+    /// call is a get, its answer arrives after the freeze. `applied` says whether the storage performs the
+    /// call.
     pub fn freeze_at(&self, operation: Operation, time: Duration, applied: bool) {
-        self.break_at(Some(operation), 0, applied, Then::Freezes(time));
+        self.break_at(Some(operation), 0, applied, BreakEffect::Freezes(time));
     }
 
-    /// Loses the answer to the next call of an operation; the process waits for it as long as `wait`. `applied`: the call is performed.
+    /// Loses the answer to the next call of an operation. The process waits `wait` for it. `applied` says
+    /// whether the storage performs the call.
     pub fn lose_answer(&self, operation: Operation, wait: Duration, applied: bool) {
-        self.break_at(Some(operation), 0, applied, Then::Waits(wait));
+        self.break_at(Some(operation), 0, applied, BreakEffect::Waits(wait));
     }
 
-    fn break_at(&self, operation: Option<Operation>, calls: u64, applied: bool, then: Then) {
-        let former = lock(&self.breaks).replace(BreakPoint { operation, calls, applied, then });
-        former.into_iter().for_each(|former| self.shared.note_in_vain(&self.name, former));
+    fn break_at(&self, operation: Option<Operation>, calls: u64, applied: bool, effect: BreakEffect) {
+        let former = lock(&self.breaks).replace(BreakPoint { operation, calls, applied, effect });
+        if let Some(former) = former {
+            self.shared.note_unreached_break(&self.name, former);
+        }
     }
 
     /// Kills the process.
@@ -119,7 +125,7 @@ impl Node {
         }));
     }
 
-    /// Runs a future in this process.
+    /// Spawns a task in this process.
     pub fn spawn<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -127,13 +133,13 @@ impl Node {
         self.storage.runtime().spawn(future)
     }
 
-    /// Opens the queue of `M` like [`Storage::queue`]. Retries for a minute while the storage fails.
+    /// Opens the queue of `M` like [`Storage::queue`], and retries for a minute while the storage fails.
     ///
     /// # Errors
-    /// Those of [`Storage::queue`].
+    /// As for [`Storage::queue`].
     ///
     /// # Cancel safety
-    /// If the future is dropped, the queue may have been created; nothing else has changed.
+    /// If the future is dropped, the queue may have been created. Nothing else has changed.
     pub async fn queue<M: QueueMessage>(&self) -> Result<Queue<M>, Error> {
         let mut tries = 0;
         loop {
@@ -145,25 +151,26 @@ impl Node {
         }
     }
 
-    /// Sends a message and records the answer.
+    /// Sends a message under a random id and records the answer.
     ///
     /// # Errors
-    /// As [`Queue::send`].
+    /// As for [`Queue::send`].
     ///
     /// # Cancel safety
-    /// As [`Queue::send`].
+    /// As for [`Queue::send`].
     pub async fn send<M: QueueMessage>(&self, queue: &Queue<M>, message: &M) -> Result<Sent, Error> {
         let id = self.storage.runtime().uuid_v4().to_string();
         self.send_with(queue, message, &id, SendOptions::new()).await
     }
 
-    /// Sends under an id, with options: for repeating a send with an unknown outcome.
+    /// Sends a message under `id`, with options, and records the answer. Use it to repeat a send whose
+    /// outcome is unknown.
     ///
     /// # Errors
-    /// As [`Queue::send`].
+    /// As for [`Queue::send`].
     ///
     /// # Cancel safety
-    /// As [`Queue::send`].
+    /// As for [`Queue::send`].
     pub async fn send_with<M: QueueMessage>(
         &self,
         queue: &Queue<M>,
@@ -189,19 +196,19 @@ impl Node {
         self.note(id, Fact::Redriven);
     }
 
-    /// Records that a job is removed on purpose, so that it may be gone without having run. Is recorded before the removal, whose answer its
-    /// process may not live to see.
+    /// Records that a job is removed on purpose, so that it may be gone without having run. Call this before
+    /// the removal: the process may die before it gets the answer.
     pub fn account_for(&self, id: &str, why: &'static str) {
         self.note(id, Fact::TakenAway { why });
     }
 
-    /// Records that a removal that was [accounted for](Self::account_for) did certainly not take place.
+    /// Records that a removal that was [accounted for](Self::account_for) certainly did not happen.
     pub fn kept(&self, id: &str) {
         self.note(id, Fact::Kept);
     }
 
-    /// Records that the number of attempts of a queue is set, so that a job may end before the last attempt of its type. Is recorded before
-    /// the request, whose answer may be lost.
+    /// Records that the number of attempts of a queue is being set, so that a job may end before the last
+    /// attempt of its type. Call this before the request: its answer may be lost.
     pub fn sets_threshold(&self, queue: &str, attempts: u32) {
         self.shared.ledger.note(&self.name, Fact::Threshold { queue: queue.into(), attempts });
     }
@@ -221,7 +228,7 @@ pub(super) fn verdict<T>(answer: &Result<T, Error>) -> Verdict {
         Ok(_) => Verdict::Acknowledged,
         Err(error) if error.is_rejected() => Verdict::Refused,
         Err(error) if error.is_outcome_unknown() => Verdict::Unknown,
-        // Invalid, too large or a conflict: not stored.
+        // The send was invalid, too large or in conflict, so nothing is stored.
         Err(_) => Verdict::Refused,
     }
 }
@@ -244,8 +251,8 @@ pub(super) fn spread(accounts: Vec<Storage>, shards: u32) -> Storage {
 /// A wall clock that may be wrong.
 #[derive(Debug)]
 struct SkewedClock {
-    right: Arc<dyn Clock>,
-    /// The error of the clock in milliseconds.
+    true_clock: Arc<dyn Clock>,
+    /// The milliseconds by which the clock is ahead.
     ahead: AtomicI64,
 }
 
@@ -253,6 +260,6 @@ impl Clock for SkewedClock {
     fn now(&self) -> SystemTime {
         let ahead = self.ahead.load(Ordering::Relaxed);
         let by = Duration::from_millis(ahead.unsigned_abs());
-        if ahead >= 0 { self.right.now() + by } else { self.right.now() - by }
+        if ahead >= 0 { self.true_clock.now() + by } else { self.true_clock.now() - by }
     }
 }

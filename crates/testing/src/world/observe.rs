@@ -76,7 +76,7 @@ impl Service<Job> for Observed<JobService> {
         };
         shared.ledger.note_of(&node, &id, began);
         let running = self.inner.call(job);
-        // Also records the end of a handler that is dropped or panics.
+        // Records the end also if the handler is dropped or panics.
         let mut end = guard(RunEnd::Dropped, move |end| {
             let end = if std::thread::panicking() { RunEnd::Failed } else { end };
             shared.ledger.note_of(&node, &id, Fact::RunEnded { run, end });

@@ -1,4 +1,4 @@
-//! The state that all parts of a world share, and its handle for scenarios.
+//! The shared state of a world, and its handle for scenarios.
 
 use std::fmt::Write as _;
 use std::future::Future;
@@ -18,44 +18,45 @@ use super::host::Host;
 use super::known_messages::KnownMessages;
 use super::ledger::{Entry, Fact, Ledger};
 use super::node::{Node, spread};
-use super::weather::{BreakPoint, PlannedBreak, Profile, Weather};
+use super::weather::{AccountOutages, BreakPoint, PlannedBreak, Profile};
 use crate::faults::{Call, Faulty, StillClock};
 use crate::simulation::Process;
 
-/// Opens an account whose time is the clock's.
+/// Opens an account that uses the given clock.
 pub(super) type Open =
     Arc<dyn Fn(Arc<dyn Clock>) -> Pin<Box<dyn Future<Output = Storage> + Send>> + Send + Sync>;
 
 /// Opens an account for one process.
 pub(super) type OpenFor = Box<dyn Fn(&Host) -> Storage + Send + Sync>;
-/// Begins an account to which each process has a connection of its own.
+/// Creates an account to which each process has its own connection.
 pub(super) type Begin = Arc<dyn Fn(Arc<dyn Clock>) -> OpenFor + Send + Sync>;
 
 /// The storage behind the accounts of a world.
 #[derive(Clone)]
 pub(super) enum Backing {
-    /// Memory that behaves as Azure Storage does.
+    /// A storage in memory that behaves as Azure Storage does.
     AzureLike,
-    /// One storage for all processes, whose calls take no time.
+    /// One storage for all processes, whose calls take no virtual time.
     Still(Open),
-    /// A storage for each process.
+    /// One storage handle for each process.
     Connected(Begin),
 }
 
-/// The maximum number of storage calls: more than a world of some minutes can need.
+/// The maximum number of storage calls, more than a world of some minutes can need.
 const MAX_CALLS: u64 = 25_000;
 
 pub(super) struct Shared {
     pub(super) profile: Profile,
     pub(super) clock: Arc<dyn Clock>,
-    /// The right clock and the seed, for the accounts and the judges. Each process adds its own clock and gate.
+    /// The runtime with the true clock and the seed, for the accounts and the judges. Each process adds its
+    /// own clock and gate.
     pub(super) runtime: Runtime,
     pub(super) accounts: Vec<Storage>,
     pub(super) backing: Backing,
-    /// The accounts to which each process has a connection of its own.
+    /// The accounts to which each process has its own connection.
     connected: Vec<OpenFor>,
     pub(super) shards: u32,
-    pub(super) weather: Vec<Weather>,
+    pub(super) outages: Vec<AccountOutages>,
     pub(super) ledger: Arc<Ledger>,
     rng: Mutex<StdRng>,
     quiet: Arc<AtomicBool>,
@@ -63,7 +64,7 @@ pub(super) struct Shared {
     runs: AtomicU64,
     pub(super) messages: KnownMessages,
     processes: Mutex<Vec<Process>>,
-    /// The names of all processes, and the breaks that are planned for them.
+    /// The name of each process, and the break that is planned for it.
     breaks: Mutex<Vec<(Arc<str>, PlannedBreak)>>,
     /// All storage calls, if they are recorded.
     log: Option<Mutex<String>>,
@@ -108,7 +109,7 @@ impl Shared {
             clock,
             runtime,
             shards,
-            weather: (0..accounts.max(1)).map(|_| Weather::default()).collect(),
+            outages: (0..accounts.max(1)).map(|_| AccountOutages::default()).collect(),
             ledger,
             rng: Mutex::new(StdRng::seed_from_u64(seed ^ 0x776f_726c_6473)),
             quiet,
@@ -121,7 +122,7 @@ impl Shared {
         }
     }
 
-    /// Returns the accounts for a process: with connections of its own, where the storage has some.
+    /// Returns the accounts for a process, with its own connections if the storage has any.
     pub(super) fn accounts_for(&self, name: &Arc<str>, process: &Process, runtime: &Runtime) -> Vec<Storage> {
         if self.connected.is_empty() {
             return self.accounts.clone();
@@ -140,12 +141,12 @@ impl Shared {
         self.connected.iter().map(open).collect()
     }
 
-    /// Keeps every storage call.
+    /// Starts recording all storage calls.
     pub(super) fn keep_calls(&mut self) {
         self.log = Some(Mutex::default());
     }
 
-    /// Returns a random number of the world's own sequence, independent of the library's.
+    /// Returns a random number from the world's sequence, which is independent of the library's.
     pub(super) fn draw(&self) -> u64 {
         lock(&self.rng).random()
     }
@@ -154,18 +155,19 @@ impl Shared {
         self.runs.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn enter(&self, process: &Process, name: &Arc<str>, planned: &PlannedBreak) {
+    pub(super) fn register(&self, process: &Process, name: &Arc<str>, planned: &PlannedBreak) {
         lock(&self.processes).push(process.clone());
         lock(&self.breaks).push((Arc::clone(name), Arc::clone(planned)));
     }
 
-    /// Notes that a planned break of a process has not struck: the world has not tried what it was to try.
-    pub(super) fn note_in_vain(&self, node: &str, planned: BreakPoint) {
+    /// Records that a planned break of a process did not happen, so that the world did not test what it was
+    /// to test.
+    pub(super) fn note_unreached_break(&self, node: &str, planned: BreakPoint) {
         let text = format!("a planned break of {node} never struck: {planned:?}");
         self.ledger.note(&"storage".into(), Fact::Incident(Disturbance::BreakNotReached(text)));
     }
 
-    /// Ends all processes, so that nothing happens any more.
+    /// Kills all processes, so that nothing more happens.
     pub(super) fn end(&self) {
         lock(&self.processes).iter().for_each(Process::kill);
     }
@@ -177,9 +179,11 @@ impl Shared {
 
     pub(super) fn end_faults(&self) {
         self.quiet.store(true, Ordering::Relaxed);
-        self.weather.iter().for_each(Weather::clear);
+        self.outages.iter().for_each(AccountOutages::clear);
         for (node, planned) in &*lock(&self.breaks) {
-            lock(planned).take().into_iter().for_each(|planned| self.note_in_vain(node, planned));
+            if let Some(planned) = lock(planned).take() {
+                self.note_unreached_break(node, planned);
+            }
         }
     }
 
@@ -187,7 +191,7 @@ impl Shared {
         self.calls.load(Ordering::Relaxed) > MAX_CALLS
     }
 
-    /// Waits until the world is overrun.
+    /// Waits until there are too many storage calls.
     pub(super) async fn overrun(&self) {
         while !self.is_overrun() {
             tokio::time::sleep(Duration::from_secs(60)).await;
@@ -218,7 +222,8 @@ pub struct World {
 }
 
 impl World {
-    /// Starts a simulated process with storage handles and a clock of its own. Workers already have theirs.
+    /// Starts a simulated process with its own storage handles and clock. Worker processes already have
+    /// theirs.
     pub fn node(&self, name: impl Into<Arc<str>>) -> Node {
         Node::start(&self.shared, name.into())
     }
@@ -243,17 +248,19 @@ impl World {
         self.shared.ledger.entries()
     }
 
-    /// Returns the storage accounts themselves, without faults and latency: for judging, not for working.
+    /// Returns the storage accounts themselves, without faults and latency. Use them for judging, not for
+    /// working.
     pub fn accounts(&self) -> &[Storage] {
         &self.shared.accounts
     }
 
-    /// Returns the storage of all accounts, without faults and latency, with the right clock: for judging, not for working.
+    /// Returns the storage of all accounts, without faults and latency, and with the true clock. Use it for
+    /// judging, not for working.
     pub fn storage(&self) -> Storage {
         spread(self.shared.accounts.clone(), self.shared.shards)
     }
 
-    /// Returns the storage's clock, which is right.
+    /// Returns the true clock, which the storage uses.
     pub fn clock(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.shared.clock)
     }

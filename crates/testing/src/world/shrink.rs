@@ -1,7 +1,7 @@
 //! Removes the parts of an input that a failure does not need.
 
-/// Returns a part of `items`, in their order, for which `fails` still returns true. Leaves out halves, quarters and
-/// smaller parts as long as that holds, with at most `tries` calls.
+/// Returns a part of `items`, in their order, for which `fails` still returns true. Tries to leave out
+/// halves, then quarters and smaller parts, with at most `tries` calls of `fails`.
 pub fn shrink<T: Clone>(mut items: Vec<T>, tries: usize, mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let (mut left, mut size) = (tries, items.len().div_ceil(2));
     while size > 0 && !items.is_empty() {

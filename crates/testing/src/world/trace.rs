@@ -10,7 +10,7 @@ use super::builder::Finding;
 use super::ledger::{Entry, Fact};
 
 /// The maximum number of lines in a trace.
-const MOST: usize = 160;
+const MAX_LINES: usize = 160;
 
 /// Returns the findings and the entries that concern them.
 pub(super) fn trace(findings: &[Finding], history: &[Entry]) -> String {
@@ -37,17 +37,17 @@ pub(super) fn trace(findings: &[Finding], history: &[Entry]) -> String {
         },
     };
     let kept: Vec<&Entry> = history.iter().filter(is_kept).collect();
-    for entry in kept.iter().take(MOST) {
+    for entry in kept.iter().take(MAX_LINES) {
         let _ = writeln!(text, "{:>5} {:>12?} {:<10} {}", entry.number, entry.at, entry.node, line(entry));
     }
-    if kept.len() > MOST {
-        let _ = writeln!(text, "… and {} more", kept.len() - MOST);
+    if kept.len() > MAX_LINES {
+        let _ = writeln!(text, "… and {} more", kept.len() - MAX_LINES);
     }
     text
 }
 
-/// Returns whether failures of this operation are worth showing. Those of polling and of background work are many,
-/// and hardly ever the cause.
+/// Returns whether failures of this operation are worth showing. Polling and background work fail often, and
+/// are hardly ever the cause.
 fn is_shown(operation: Operation) -> bool {
     operation.is_change()
         && !matches!(operation, Operation::Get | Operation::AcquireLease | Operation::RenewLease)

@@ -1,4 +1,4 @@
-//! Decides which calls fail: by the faults of the profile, by outages, and by the call at which a process dies.
+//! Decides which calls fail, by the faults of the profile, by outages, and by planned breaks of processes.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,14 +16,14 @@ use crate::simulation::Process;
 /// The rates of faults and incidents in a world.
 #[derive(Debug, Clone)]
 pub struct Profile {
-    /// The share of storage calls that fail.
+    /// The share of storage calls that fail, from 0 to 1.
     pub faults: f64,
     /// The number of incidents per minute: crashes, frozen processes, wrong clocks, outages, restarts.
     pub incidents_per_minute: f64,
 }
 
 impl Profile {
-    /// Returns a profile with latency only: a doubled run in it has no cause.
+    /// Returns a profile with latency only. Without faults, a doubled run has no cause.
     pub fn quiet() -> Self {
         Self { faults: 0.0, incidents_per_minute: 0.0 }
     }
@@ -38,25 +38,25 @@ impl Profile {
 #[derive(Debug, Clone, Copy)]
 struct Outage {
     until: Instant,
-    /// True if connections are refused, so that nothing is applied; false if requests get lost.
+    /// True if connections are refused, so that nothing is applied; false if requests are lost.
     refuses: bool,
 }
 
 impl Outage {
-    /// Every other outage refuses connections, as the odd millisecond in its length decides.
+    /// Every other outage refuses connections: the parity of its length in milliseconds decides.
     fn of(time: Duration) -> Option<Self> {
         Some(Self { until: Instant::now() + time, refuses: time.as_millis() % 2 == 1 })
     }
 }
 
-/// The present outages of a storage account.
+/// The current outages of a storage account.
 #[derive(Debug, Default)]
-pub(super) struct Weather {
+pub(super) struct AccountOutages {
     queues_out: Mutex<Option<Outage>>,
     blobs_out: Mutex<Option<Outage>>,
 }
 
-impl Weather {
+impl AccountOutages {
     pub(super) fn queues_out(&self, time: Duration) {
         *lock(&self.queues_out) = Outage::of(time);
     }
@@ -76,37 +76,38 @@ impl Weather {
     }
 }
 
-/// The call of a process that breaks.
+/// The call at which a process breaks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BreakPoint {
-    /// The operation of the call; calls of every operation count if it is `None`.
+    /// The operation of the call, or `None` if calls of every operation count.
     pub(super) operation: Option<Operation>,
     /// The number of calls before it, counted from now.
     pub(super) calls: u64,
     /// True if the call is performed.
     pub(super) applied: bool,
-    pub(super) then: Then,
+    pub(super) effect: BreakEffect,
 }
 
 /// The break that is planned for a process.
 pub(super) type PlannedBreak = Arc<Mutex<Option<BreakPoint>>>;
 
-/// The time from the effect of a call to the moment in which its process is frozen.
-const FROZEN: Duration = Duration::from_millis(1);
+/// The time from the effect of a call until its process is frozen.
+const FREEZE_DELAY: Duration = Duration::from_millis(1);
 
-/// The fate of a process whose call breaks.
+/// The effect of a break on the process.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Then {
+pub(super) enum BreakEffect {
     Dies,
-    /// The call fails, and the process is frozen for this time before it tries again. The answer to a get arrives afterwards.
+    /// The call fails, and the process is frozen for this time before it retries. The answer to a get arrives
+    /// after the freeze.
     Freezes(Duration),
-    /// The answer is lost: the caller waits for it for this time.
+    /// The answer is lost after the caller has waited this long.
     Waits(Duration),
 }
 
-/// One process's view of one account.
+/// The storage of one account as one process sees it.
 #[derive(Debug)]
-pub(super) struct View {
+pub(super) struct AccountView {
     pub(super) shared: Arc<Shared>,
     pub(super) node: Arc<str>,
     pub(super) process: Process,
@@ -114,14 +115,14 @@ pub(super) struct View {
     pub(super) breaks: PlannedBreak,
 }
 
-impl View {
-    /// Returns a storage that fails as this view determines.
+impl AccountView {
+    /// Returns a storage that fails as this view decides.
     pub(super) fn of(self, storage: &Storage) -> Storage {
         let seed = self.shared.draw();
         let rate = self.shared.profile.faults;
         let (quiet, failing) = (AzureLike::seeded(seed), AzureLike::seeded(seed).faults(rate));
         let (quiet, failing) = (Mutex::new(quiet.start()), Mutex::new(failing.start()));
-        let met = Mutex::new(None);
+        let last_outage = Mutex::new(None);
         let faulty = match self.shared.backing {
             Backing::AzureLike => Faulty::azure_like(storage, AzureLike::seeded(seed)),
             Backing::Still(_) => Faulty::native(storage, false),
@@ -131,10 +132,10 @@ impl View {
             if self.shared.is_overrun() {
                 return vec![Fault::Hang];
             }
-            let own = if self.shared.has_faults() { &failing } else { &quiet };
-            let mut faults = lock(own).faults(call);
+            let behaviour = if self.shared.has_faults() { &failing } else { &quiet };
+            let mut faults = lock(behaviour).faults(call);
             if self.shared.has_faults() {
-                self.outage(call, &met, &mut faults);
+                self.outage(call, &last_outage, &mut faults);
                 self.break_call(call, &mut faults);
             }
             self.note(call, &faults);
@@ -143,13 +144,14 @@ impl View {
         faulty.storage()
     }
 
-    /// Fails a call during an outage. `met` is the end of the last outage that this process has met: the connection breaks
-    /// during its first change, and further ones are refused.
-    fn outage(&self, call: &Call, met: &Mutex<Option<Instant>>, faults: &mut Vec<Fault>) {
-        let Some(outage) = self.shared.weather[self.account].outage(call.operation) else { return };
+    /// Fails a call during an outage. `last_outage` is the end of the last outage that this process has met:
+    /// in an outage that refuses connections, the connection breaks during the first change, and later calls
+    /// are refused.
+    fn outage(&self, call: &Call, last_outage: &Mutex<Option<Instant>>, faults: &mut Vec<Fault>) {
+        let Some(outage) = self.shared.outages[self.account].outage(call.operation) else { return };
         faults.truncate(1);
         faults.push(match (call.operation.is_change(), outage.refuses) {
-            (true, true) if lock(met).replace(outage.until) != Some(outage.until) => {
+            (true, true) if lock(last_outage).replace(outage.until) != Some(outage.until) => {
                 Fault::DropAnswer(StoreErrorKind::Unavailable)
             }
             (true, false) => Fault::LoseRequest(StoreErrorKind::Unavailable),
@@ -157,7 +159,7 @@ impl View {
         });
     }
 
-    /// Breaks a call at which the process was to die, to freeze or to lose the answer.
+    /// Breaks the call at which the process is to die, to freeze or to lose the answer.
     fn break_call(&self, call: &Call, faults: &mut Vec<Fault>) {
         let mut breaks = lock(&self.breaks);
         let Some(point) = breaks.as_mut() else { return };
@@ -168,41 +170,43 @@ impl View {
             point.calls -= 1;
             return;
         }
-        let BreakPoint { applied, then, .. } = *point;
+        let BreakPoint { applied, effect, .. } = *point;
         *breaks = None;
         let delay = match faults.first() {
             Some(Fault::DelayBefore(delay)) => *delay,
             _ => Duration::ZERO,
         };
         let lost = lost(call.operation.is_change(), applied);
-        *faults = match then {
-            Then::Dies if applied => vec![Fault::DelayBefore(delay), Fault::HangAfter],
-            Then::Dies => vec![Fault::DelayBefore(delay), Fault::Hang],
-            Then::Freezes(_) if call.operation == Operation::Get => {
-                vec![Fault::DelayBefore(delay), Fault::DelayAfter(FROZEN * 2)]
+        *faults = match effect {
+            BreakEffect::Dies if applied => vec![Fault::DelayBefore(delay), Fault::HangAfter],
+            BreakEffect::Dies => vec![Fault::DelayBefore(delay), Fault::Hang],
+            BreakEffect::Freezes(_) if call.operation == Operation::Get => {
+                vec![Fault::DelayBefore(delay), Fault::DelayAfter(FREEZE_DELAY * 2)]
             }
-            Then::Freezes(_) => vec![Fault::DelayBefore(delay), lost],
-            Then::Waits(wait) if applied => vec![Fault::DelayBefore(delay), Fault::DelayAfter(wait), lost],
-            Then::Waits(wait) => vec![Fault::DelayBefore(wait), lost],
+            BreakEffect::Freezes(_) => vec![Fault::DelayBefore(delay), lost],
+            BreakEffect::Waits(wait) if applied => {
+                vec![Fault::DelayBefore(delay), Fault::DelayAfter(wait), lost]
+            }
+            BreakEffect::Waits(wait) => vec![Fault::DelayBefore(wait), lost],
         };
-        self.end_process(delay, then);
+        self.end_process(delay, effect);
     }
 
-    /// Kills or freezes the process when its call has been made.
-    fn end_process(&self, delay: Duration, then: Then) {
+    /// Kills or freezes the process once the call has been made.
+    fn end_process(&self, delay: Duration, effect: BreakEffect) {
         let (process, shared, node) =
             (self.process.clone(), Arc::clone(&self.shared), Arc::clone(&self.node));
         let note = move |disturbance| shared.ledger.note(&node, Fact::Incident(disturbance));
-        // The task must not belong to the process.
-        match then {
-            Then::Waits(_) => {}
-            Then::Dies => drop(tokio::spawn(async move {
+        // These tasks must not belong to the process.
+        match effect {
+            BreakEffect::Waits(_) => {}
+            BreakEffect::Dies => drop(tokio::spawn(async move {
                 tokio::time::sleep(delay).await;
                 process.kill();
                 note(Disturbance::DiedInCall);
             })),
-            Then::Freezes(time) => drop(tokio::spawn(async move {
-                tokio::time::sleep(delay + FROZEN).await;
+            BreakEffect::Freezes(time) => drop(tokio::spawn(async move {
+                tokio::time::sleep(delay + FREEZE_DELAY).await;
                 process.stop();
                 note(Disturbance::Frozen { time });
                 tokio::time::sleep(time).await;

@@ -1,8 +1,8 @@
-//! Records what a process does to the messages of each job, and the answers that it receives.
+//! Records the changes that a process makes to the messages of each job, and the answers that it receives.
 //!
-//! The witness stands between a process and its view of the storage, so that the ledger also knows the jobs that the library itself
-//! sends: follow-ups, the children of batches, the slots of schedules. What bypasses the port, as a send within the caller's own
-//! transaction does, is known from its first delivery on.
+//! The witness sits between a process and its view of the storage. So the ledger also knows the jobs that the
+//! library itself sends: follow-ups, the children of batches, the slots of schedules. A message that bypasses
+//! the port, as in a send within the caller's own transaction, is known from its first delivery on.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use super::known_messages::job_of;
 use super::ledger::{Fact, Verdict};
 use super::shared::Shared;
 
-/// The time after which an answer is late: a lease may have run out meanwhile.
-const LATE: Duration = Duration::from_secs(1);
+/// The time after which an answer is late, because a lease may have run out before it.
+const LATE_ANSWER: Duration = Duration::from_secs(1);
 
 /// The queues of one account, as one process sees them.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Witness {
     pub(super) fn of(storage: &Storage, shared: &Arc<Shared>, node: &Arc<str>, account: usize) -> Storage {
         let witness = Self { shared: Arc::clone(shared), node: Arc::clone(node), account };
         let queues = Intercepted::queues(Arc::clone(storage.queues().store()), &Arc::new(witness));
-        // The throttle of a storage draws from the runtime that it is built with.
+        // The throttle of a storage draws random numbers from the runtime with which the storage is built.
         let stores = Stores::new(queues, Arc::clone(storage.blobs()), storage.description());
         stores.with_runtime(storage.runtime().clone()).into()
     }
@@ -83,7 +83,8 @@ struct Put {
     expires: Option<Duration>,
 }
 
-/// A change of messages whose answer is awaited. Without an answer it is recorded when the process gives it up.
+/// A change of messages whose answer is awaited. If it is dropped without an answer, it is recorded as given
+/// up.
 struct Change<'a> {
     witness: &'a Witness,
     operation: Operation,
@@ -93,10 +94,10 @@ struct Change<'a> {
 
 impl Change<'_> {
     fn is_late(&self) -> bool {
-        self.witness.shared.ledger.now() > self.since + LATE
+        self.witness.shared.ledger.now() > self.since + LATE_ANSWER
     }
 
-    /// Records the answers, and returns the jobs.
+    /// Records the answers and returns the jobs.
     fn ended<'a, T: 'a>(
         mut self,
         answers: impl IntoIterator<Item = &'a Result<T, StoreError>>,

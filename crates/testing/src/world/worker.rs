@@ -1,4 +1,4 @@
-//! Worker processes that are restarted when they die or end.
+//! Worker processes that are restarted after they die or end.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -15,18 +15,18 @@ use super::node::Node;
 use super::observe::Observer;
 use super::shared::Shared;
 
-/// Adds handlers to a worker of a process.
-pub(super) type Make = Arc<dyn Fn(WorkerBuilder, &Node) -> WorkerBuilder + Send + Sync>;
+/// Configures the worker of a process with its handlers.
+pub(super) type ConfigureWorker = Arc<dyn Fn(WorkerBuilder, &Node) -> WorkerBuilder + Send + Sync>;
 
-/// The pause before a worker that could not start is started again.
-const RESTART: Duration = Duration::from_secs(3);
+/// The pause between the end of a worker and the next start.
+const RESTART_PAUSE: Duration = Duration::from_secs(3);
 
-/// The slot of a worker process: one process at a time runs there.
+/// The slot of a worker, in which one process runs at a time.
 pub(super) struct Slot {
     this: Weak<Self>,
     name: Arc<str>,
     shared: Arc<Shared>,
-    make: Make,
+    make: ConfigureWorker,
     state: Mutex<State>,
 }
 
@@ -34,16 +34,16 @@ struct State {
     node: Option<Node>,
     stop: CancellationToken,
     starts: u32,
-    /// True if no further process starts.
+    /// True once no more processes are to start.
     closed: bool,
-    /// The reason why a worker could not be built; a restart cannot fix it.
-    mistake: Option<String>,
+    /// The reason why the worker could not be built. A restart would not help.
+    build_error: Option<String>,
 }
 
 impl Slot {
-    pub(super) fn open(shared: &Arc<Shared>, name: Arc<str>, make: Make) -> Arc<Self> {
+    pub(super) fn open(shared: &Arc<Shared>, name: Arc<str>, make: ConfigureWorker) -> Arc<Self> {
         let stop = CancellationToken::new();
-        let state = State { node: None, stop, starts: 0, closed: false, mistake: None };
+        let state = State { node: None, stop, starts: 0, closed: false, build_error: None };
         let slot = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             name,
@@ -60,8 +60,8 @@ impl Slot {
         lock(&self.state).node.clone()
     }
 
-    pub(super) fn mistake(&self) -> Option<String> {
-        lock(&self.state).mistake.clone()
+    pub(super) fn build_error(&self) -> Option<String> {
+        lock(&self.state).build_error.clone()
     }
 
     fn start(&self) {
@@ -82,8 +82,8 @@ impl Slot {
         let builder = (self.make)(builder, &node).layer(observer.clone());
         let worker = match builder.on_event(move |event| observer.record(event)).build() {
             Ok(worker) => worker,
-            Err(mistake) => {
-                lock(&self.state).mistake = Some(mistake.to_string());
+            Err(error) => {
+                lock(&self.state).build_error = Some(error.to_string());
                 return;
             }
         };
@@ -97,11 +97,11 @@ impl Slot {
             let ended = Disturbance::WorkerEnded { abandoned, error };
             slot.shared.ledger.note(node.name(), Fact::Incident(ended));
             lock(&slot.state).node = None;
-            slot.start_after(RESTART);
+            slot.start_after(RESTART_PAUSE);
         });
     }
 
-    /// Starts the next process of this slot, from outside any process.
+    /// Starts the next process of this slot after `pause`, on a task that belongs to no process.
     pub(super) fn start_after(&self, pause: Duration) {
         let slot = Weak::clone(&self.this);
         drop(tokio::spawn(async move {
@@ -114,7 +114,7 @@ impl Slot {
         }));
     }
 
-    /// Stops the worker; another starts after it has ended.
+    /// Asks the worker to stop. Another one starts after it has ended.
     pub(super) fn restart(&self) {
         let (node, stop) = {
             let state = lock(&self.state);

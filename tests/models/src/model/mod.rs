@@ -1,4 +1,4 @@
-//! The skeleton that all models share: processes over one storage, and the faults that may happen.
+//! The part that all models share: processes over one storage, and the faults that may happen.
 
 mod recovery;
 
@@ -16,23 +16,29 @@ use crate::store::{Answer, Broken, Fact, LEAP, Request, Store};
 /// A property of every state.
 pub type Holds = fn(&Model, &State) -> bool;
 
-/// The number of times that each fault may happen in one run.
+/// The number of times that each fault may happen in a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Faults {
     /// Processes that die.
     pub crashes: u8,
-    /// Requests that are applied and not answered.
+    /// Requests that are applied, but not answered.
     pub lost_answers: u8,
     /// Puts of messages that are not answered, and applied later.
     pub late_puts: u8,
-    /// Requests that are refused, because the storage is out of reach for a moment.
+    /// Requests that are refused, because the storage is unreachable for a moment.
     pub refusals: u8,
     /// Leases that end while their holder works.
     pub lost_leases: u8,
-    /// Jobs that fail for good.
+    /// Jobs that fail permanently.
     pub deaths: u8,
-    /// Leaps of the clock. Processes that run have the former time.
+    /// Leaps of the clock. Processes that are running keep the former time.
     pub leaps: u8,
+}
+
+impl Faults {
+    /// No faults.
+    pub const NONE: Self =
+        Self { crashes: 0, lost_answers: 0, late_puts: 0, refusals: 0, lost_leases: 0, deaths: 0, leaps: 0 };
 }
 
 /// The parts of one model.
@@ -42,9 +48,10 @@ pub struct Scenario {
     pub programs: &'static [Program],
     /// The number of workers that run at the same time.
     pub workers: usize,
-    /// True if they start when the first program has ended: its steps are not tried beside theirs.
+    /// True if workers start only after the first program has ended, so that its steps do not interleave with
+    /// theirs.
     pub sends_first: bool,
-    /// The number of deliveries of a message after which the checker looks no further.
+    /// The number of deliveries of a message beyond which the checker does not explore.
     pub deliveries: u16,
     /// The properties.
     pub properties: &'static [(&'static str, Holds)],
@@ -55,29 +62,29 @@ pub struct Scenario {
 /// A live process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Process {
-    /// The number of its program.
+    /// The index of its program.
     program: usize,
     node: Node,
-    /// The leases that it has taken: messages, and the receipts with which they began.
+    /// The leases that it has taken: the messages, each with the receipt with which the lease began.
     leases: Vec<(u16, u16)>,
 }
 
-/// The storage, the processes, and what has happened.
+/// The storage, the processes, the remaining faults and the recorded facts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct State {
     /// The storage.
     pub store: Store,
-    /// The live processes, in an order that says nothing.
+    /// The live processes, sorted, so that their order carries no information.
     processes: Vec<Process>,
-    /// The number of starts of each program, unless it is a worker.
+    /// The number of starts of each program that is not a worker.
     starts: Vec<u8>,
-    /// The programs that have ended well.
+    /// True for each program that has ended successfully.
     ended: Vec<bool>,
-    /// Puts that have not arrived.
+    /// Puts that have not arrived yet.
     in_flight: Vec<Request>,
     /// The faults that may still happen.
     pub faults: Faults,
-    /// The facts that applications have noted, with their numbers up to three.
+    /// The facts that applications have noted, each with its count, up to three.
     pub facts: BTreeMap<Fact, u8>,
 }
 
@@ -87,7 +94,7 @@ impl State {
         self.facts.get(&(word, job)).copied().unwrap_or_default()
     }
 
-    /// Returns whether this program has ended well.
+    /// Returns whether this program has ended successfully.
     pub fn has_run(&self, program: usize) -> bool {
         self.ended[program]
     }
@@ -97,16 +104,16 @@ impl State {
     }
 }
 
-/// A step.
+/// A step of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// A program starts, a worker with this message.
+    /// A program starts. A worker starts with this message.
     Start(usize, Option<u16>),
     /// The request of a process is answered.
     Answer(usize),
-    /// A handler learns that its job fails for good.
+    /// A handler learns that its job fails permanently.
     Fail(usize),
-    /// The request is applied, and not answered.
+    /// The request is applied, but not answered.
     LoseAnswer(usize),
     /// The request is not answered, and is applied later.
     Delay(usize),
@@ -118,7 +125,7 @@ pub enum Action {
     EndLease(u16),
     /// A put arrives late.
     Arrive,
-    /// Time passes, longer than any that the library waits for.
+    /// The clock leaps by more than any time that the library waits for.
     Leap,
 }
 
@@ -129,7 +136,7 @@ pub struct Model {
     pub scenario: Scenario,
     /// The faults that may happen.
     pub faults: Faults,
-    /// The rule that the storage breaks.
+    /// The rule that the storage breaks, if it has a planted defect.
     pub broken: Option<Broken>,
     tree: Tree,
     hashes: RandomState,
@@ -143,14 +150,14 @@ impl Model {
         Self { scenario, faults, broken: None, tree, hashes, recovers }
     }
 
-    /// Lets the storage break a rule.
+    /// Plants a defect: the storage breaks this rule.
     #[must_use]
     pub fn broken(mut self, rule: Broken) -> Self {
         self.broken = Some(rule);
         self
     }
 
-    /// Returns the next acts of the live processes, for the reader of a counterexample.
+    /// Returns the next act of each live process, for readers of a counterexample.
     pub fn acts(&self, state: &State) -> Vec<String> {
         let act = |process: &Process| {
             let program = self.scenario.programs[process.program].name;
@@ -245,11 +252,11 @@ impl Model {
                 state.store.minute += LEAP;
             }
         }
-        // Processes that differ only in their numbers are the same.
+        // Processes that differ only in their order make no different state.
         state.processes.sort();
     }
 
-    /// Answers the request of a process; for `Action::Fail` the program fails instead.
+    /// Answers the request of a process. For `Action::Fail`, the program fails instead.
     fn apply_request(&self, state: &mut State, place: usize, action: Action) {
         let Next::Asks(request) = &*self.tree.next(state.processes[place].node) else { return };
         let answer = match (request, action) {
@@ -271,7 +278,7 @@ impl Model {
             state.store.minute += LEAP;
         }
         let leased = message.and_then(|id| state.store.lease(id));
-        // A worker is seeded by its delivery, so that the number of its starts does not tell states apart.
+        // The delivery seeds a worker, so that states do not differ by the number of its starts.
         let run = match &leased {
             Some(leased) => u32::from(leased.receipt.id) * 1_000 + u32::from(leased.receipt.number),
             None => u32::from(state.starts[program]),
@@ -287,18 +294,18 @@ impl Model {
             state.processes[place].leases.push((leased.receipt.id, leased.receipt.number));
             self.answer(state, place, Answer::Messages(vec![leased]));
         } else {
-            self.go_on(state, place);
+            self.advance(state, place);
         }
     }
 
     fn answer(&self, state: &mut State, place: usize, answer: Answer) {
         let process = &mut state.processes[place];
         process.node = self.tree.answer(self.scenario.programs, process.node, answer);
-        self.go_on(state, place);
+        self.advance(state, place);
     }
 
-    /// Notes what the process notes next, and removes the process if it has ended.
-    fn go_on(&self, state: &mut State, place: usize) {
+    /// Records the facts that the process notes next, and removes the process if it has ended.
+    fn advance(&self, state: &mut State, place: usize) {
         match &*self.tree.next(state.processes[place].node) {
             Next::Asks(Request::Note(fact)) => {
                 let count = state.facts.entry(*fact).or_default();
@@ -376,5 +383,5 @@ impl Checked for Model {
     }
 }
 
-/// A property of each model: some run ends as it should.
+/// The property that some run ends as it should, which each model has.
 pub const ENDS: &str = "all ends";

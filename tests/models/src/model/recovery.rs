@@ -1,4 +1,4 @@
-//! The run after the last fault.
+//! The continuation of a run without further faults.
 
 use std::hash::BuildHasher;
 use std::sync::PoisonError;
@@ -11,8 +11,8 @@ const LONGEST_RECOVERY: usize = 2_000;
 impl Model {
     /// Returns whether the model recovers from this state without further faults.
     ///
-    /// As a property of every reachable state this is the liveness that stateright's `eventually` cannot check in a
-    /// model with cycles: whatever has happened, a good end can be reached.
+    /// As a property of every reachable state, this is a liveness property: whatever has happened, a good end
+    /// can be reached. Stateright's `eventually` cannot check it in a model with cycles.
     pub fn recovers(&self, state: &State) -> bool {
         let mut state = State { faults: Faults::default(), ..state.clone() };
         let mut passed = Vec::new();
@@ -47,7 +47,8 @@ impl Model {
         }
         let mut starts = Vec::new();
         self.starts(state, true, &mut starts);
-        // The programs stand in the order in which they help. Of messages, the one that was delivered least comes first.
+        // Programs are listed in the order in which they help. Among messages, the one with the fewest
+        // deliveries comes first.
         starts.into_iter().min_by_key(|action| match action {
             Action::Start(program, None) => (*program, 0),
             Action::Start(program, Some(id)) => (*program, deliveries(state, *id)),
@@ -55,7 +56,8 @@ impl Model {
         })
     }
 
-    /// Returns whether time passes before this step: a message is delivered that has come back often.
+    /// Returns whether time passes before this step, which is the case before the delivery of a message that
+    /// has been delivered often.
     fn waits(&self, state: &State, action: Action) -> bool {
         matches!(action, Action::Start(_, Some(id)) if deliveries(state, id) >= self.scenario.deliveries)
     }

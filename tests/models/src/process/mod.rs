@@ -1,4 +1,4 @@
-//! Programs over the library, run request by request.
+//! Programs that use the library, run request by request.
 
 mod port;
 
@@ -22,30 +22,30 @@ fn begin_of(minute: u32) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_767_225_600) + MINUTE * minute
 }
 
-/// The run of a program, from its beginning to its end.
+/// The run of a program, from beginning to end.
 pub type Run = Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>;
 
 /// A program.
 #[derive(Clone, Copy)]
 pub struct Program {
-    /// Its name in counterexamples.
+    /// The name in counterexamples.
     pub name: &'static str,
-    /// The moments at which it runs.
+    /// The condition under which it starts.
     pub start: Start,
-    /// Runs it.
+    /// Runs the program.
     pub run: fn(Storage, Application) -> Run,
 }
 
-/// The times at which a program may start.
+/// The condition under which a program may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// At once, and again after it has died or failed. Only one of it runs at a time.
+    /// Immediately, and again after it has died or failed. Only one instance runs at a time.
     Once,
-    /// It is a worker: with a free message of this queue, which it leases. It gets no other message.
+    /// A worker, which starts with a free message of this queue, leases it, and receives no other message.
     Message(&'static str),
-    /// It is an operator: while this queue has a free message, at most this number of times.
+    /// An operator, which starts while this queue has a free message, at most this number of times.
     While(&'static str, u8),
-    /// While no other process runs, at most this number of times, each after a leap of the clock.
+    /// Starts while no other process runs, at most this number of times, each after a leap of the clock.
     Quiet(u8),
 }
 
@@ -55,7 +55,7 @@ impl fmt::Debug for Program {
     }
 }
 
-/// The application of a program, as the model plays it.
+/// The application behind a program, which the model simulates.
 #[derive(Debug, Clone)]
 pub struct Application(Arc<Script>);
 
@@ -65,7 +65,7 @@ impl Application {
         self.0.ask(Request::Note((word, job))).await;
     }
 
-    /// Returns whether the job fails for good now.
+    /// Returns whether the job fails permanently now.
     pub async fn fails(&self, job: u8) -> bool {
         self.0.ask(Request::Fails { job }).await == Answer::Fails(true)
     }
@@ -74,28 +74,28 @@ impl Application {
 /// The next act of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// It makes a request.
+    /// The process makes a request.
     Asks(Request),
-    /// It has ended, with this success.
+    /// The process has ended, successfully if true.
     Ended(bool),
 }
 
-/// A process between two requests: the number of the node of a tree of requests and answers.
+/// A process between two requests, as the index of a node in a tree of requests and answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Node(u32);
 
-/// The beginning of a process.
+/// The start of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Birth {
-    /// The number of the program.
+    /// The index of the program.
     pub program: usize,
-    /// The number of the run, or of the delivery that a worker has. It seeds the random numbers.
+    /// The number of the run or, for a worker, of its delivery. It seeds the random numbers.
     pub run: u32,
-    /// The time at which it began; see [`Store::minute`](crate::store::Store::minute).
+    /// The time of the start; see [`Store::minute`](crate::store::Store::minute).
     pub minute: u32,
 }
 
-/// The requests of all processes, as far as they are known.
+/// The cached requests of all processes.
 #[derive(Debug, Default)]
 pub struct Tree {
     nodes: Mutex<Nodes>,
@@ -107,7 +107,7 @@ struct Nodes {
     known: HashMap<Origin, Node>,
 }
 
-/// A beginning, or a node and the answer that leads on from it.
+/// The start of a process, or a node and the answer that leads on from it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Origin {
     Birth(Birth),
@@ -115,12 +115,12 @@ enum Origin {
 }
 
 impl Tree {
-    /// Returns the node of a process that begins.
+    /// Returns the node of a process that starts.
     pub fn begin(&self, programs: &[Program], birth: Birth) -> Node {
         self.node(programs, Origin::Birth(birth))
     }
 
-    /// Returns the node of a process that has an answer.
+    /// Returns the node of a process after an answer.
     pub fn answer(&self, programs: &[Program], node: Node, answer: Answer) -> Node {
         self.node(programs, Origin::Answer(node, answer))
     }
@@ -146,7 +146,7 @@ impl Tree {
 }
 
 impl Nodes {
-    /// Returns the beginning of a process, and its requests with their answers.
+    /// Returns the start of a process, and its requests with their answers.
     fn script(&self, origin: &Origin) -> (Birth, Vec<(Request, Answer)>) {
         let mut script = Vec::new();
         let mut origin = origin;
@@ -167,7 +167,7 @@ impl Nodes {
     }
 }
 
-/// Runs a program with these answers. Returns its act behind them.
+/// Runs a program with these answers, and returns its next act.
 fn run(program: Program, birth: Birth, script: Vec<(Request, Answer)>) -> Next {
     let tokio = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     tokio.expect("a runtime needs no resources").block_on(async {

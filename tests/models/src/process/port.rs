@@ -1,4 +1,4 @@
-//! The storage port of a process: answers from a script, until the script is at its end.
+//! The storage port of a process. Answers from a script until the script ends.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use super::begin_of;
 use crate::store::{self, Answer, Receipt, Request};
 
-/// The answers that a process has had, and the request that it makes next.
+/// The answers that a process has received, and its next request.
 #[derive(Debug)]
 pub(super) struct Script {
     state: Mutex<State>,
@@ -54,7 +54,7 @@ impl Script {
         }
     }
 
-    /// Returns the answer of the script. Behind its end, never returns.
+    /// Returns the next answer of the script. After its end, never returns.
     pub(super) async fn ask(&self, request: Request) -> Answer {
         {
             let mut state = self.state();
@@ -68,7 +68,7 @@ impl Script {
         std::future::pending().await
     }
 
-    /// As [`ask`](Self::ask), with an error of the port for a request that failed.
+    /// Like [`ask`](Self::ask), but returns an error of the port if the request failed.
     async fn request(&self, operation: &'static str, request: Request) -> Result<Answer, StoreError> {
         match self.ask(request).await {
             Answer::Refused(kind) => Err(StoreError::new(kind, operation, "").with_ambiguous(false)),
@@ -113,7 +113,7 @@ fn receipt(message: &MessageRef) -> Receipt {
     Receipt { id, number: message.receipt.expose().parse().expect("a receipt of the model") }
 }
 
-/// Returns the time of the put of a message: puts of a minute are a second apart.
+/// Returns the time of the put of a message. Puts in the same minute are one second apart.
 fn inserted(message: &store::Message) -> SystemTime {
     begin_of(message.minute) + Duration::from_secs(message.receipt.id.into())
 }
@@ -141,9 +141,10 @@ impl QueueStore for Script {
 
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
         let is_worker = self.state().messages.is_some();
-        let count = match is_worker {
-            true => Answer::Count(0),
-            false => self.request("queue properties", Request::Count { queue: named(queue) }).await?,
+        let count = if is_worker {
+            Answer::Count(0)
+        } else {
+            self.request("queue properties", Request::Count { queue: named(queue) }).await?
         };
         let Answer::Count(count) = count else { panic!("{count:?} is no count") };
         Ok(QueueProperties::new(Metadata::new(), count))

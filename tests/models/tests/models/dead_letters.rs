@@ -1,19 +1,17 @@
-//! Dead letters: the library holds under each combination of faults, and each property finds a planted defect.
+//! Dead letters: the library holds under each combination of faults, and each property finds a planted
+//! defect.
 
 use jobqueue_models::check::{assert_fails, assert_holds};
 use jobqueue_models::dead_letters::{ALL_END, DEAD_LETTERS, NEVER_IN_NEITHER, WITH_A_CAUSE};
 use jobqueue_models::model::{Faults, Model};
 use jobqueue_models::store::Broken;
 
-const NONE: Faults =
-    Faults { crashes: 0, lost_answers: 0, late_puts: 0, refusals: 0, lost_leases: 0, deaths: 0, leaps: 0 };
-
-const DEATH: Faults = Faults { deaths: 1, ..NONE };
+const DEATH: Faults = Faults { deaths: 1, ..Faults::NONE };
 
 // I12
 #[test]
 fn redrive_keeps_jobs_that_die_again_meanwhile() {
-    assert_holds(DEAD_LETTERS, Faults { deaths: 3, ..NONE });
+    assert_holds(DEAD_LETTERS, Faults { deaths: 3, ..Faults::NONE });
 }
 
 // I1, I12
@@ -35,13 +33,13 @@ fn no_job_is_lost_when_a_lease_is_lost() {
 }
 
 #[test]
-fn a_letter_that_is_not_stored_loses_the_job() {
+fn letter_that_is_not_stored_loses_the_job() {
     let broken = || Model::new(DEAD_LETTERS, DEATH).broken(Broken::LosesPuts("jobs-poison"));
     assert_fails(broken(), NEVER_IN_NEITHER);
     assert_fails(broken(), ALL_END);
 }
 
 #[test]
-fn a_put_that_stores_two_messages_runs_the_job_twice() {
-    assert_fails(Model::new(DEAD_LETTERS, NONE).broken(Broken::DoublesPuts("jobs")), WITH_A_CAUSE);
+fn put_that_stores_two_messages_runs_the_job_twice() {
+    assert_fails(Model::new(DEAD_LETTERS, Faults::NONE).broken(Broken::DoublesPuts("jobs")), WITH_A_CAUSE);
 }

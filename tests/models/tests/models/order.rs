@@ -7,97 +7,94 @@ use jobqueue_models::order::{
 };
 use jobqueue_models::store::Broken;
 
-const NONE: Faults =
-    Faults { crashes: 0, lost_answers: 0, late_puts: 0, refusals: 0, lost_leases: 0, deaths: 0, leaps: 0 };
-
-/// Two jobs of which only one is delivered at a time.
+/// Two jobs, delivered one at a time.
 const ONE_WORKER: Scenario = Scenario { workers: 1, ..TWO_JOBS };
 
-/// Two jobs that are delivered at the same time, once both are sent.
+/// Two jobs, delivered concurrently once both are sent.
 const SENT_BEFORE: Scenario = Scenario { sends_first: true, ..TWO_JOBS };
 
 // I21
 #[test]
 fn two_workers_keep_the_order() {
-    assert_holds(TWO_JOBS, NONE);
+    assert_holds(TWO_JOBS, Faults::NONE);
 }
 
 // I1, I12b, I21; audit 4, E7
 #[test]
 fn two_workers_keep_the_order_when_an_answer_is_lost() {
-    assert_holds(SENT_BEFORE, Faults { lost_answers: 1, ..NONE });
+    assert_holds(SENT_BEFORE, Faults { lost_answers: 1, ..Faults::NONE });
 }
 
 // I1, I12b, I21; audit 4, E7
 #[test]
 fn two_workers_keep_the_order_when_a_request_is_refused() {
-    assert_holds(SENT_BEFORE, Faults { refusals: 1, ..NONE });
+    assert_holds(SENT_BEFORE, Faults { refusals: 1, ..Faults::NONE });
 }
 
 // I12, I12a, I21; audit 4, E7
 #[test]
 fn two_workers_keep_the_order_when_a_job_dies_or_comes_late() {
-    assert_holds(SENT_BEFORE, Faults { deaths: 1, ..NONE });
-    assert_holds(SENT_BEFORE, Faults { late_puts: 1, ..NONE });
+    assert_holds(SENT_BEFORE, Faults { deaths: 1, ..Faults::NONE });
+    assert_holds(SENT_BEFORE, Faults { late_puts: 1, ..Faults::NONE });
 }
 
 // I1, I12b, I21
 #[test]
 fn two_jobs_keep_their_order_when_a_process_dies() {
-    assert_holds(ONE_WORKER, Faults { crashes: 1, ..NONE });
+    assert_holds(ONE_WORKER, Faults { crashes: 1, ..Faults::NONE });
 }
 
 // I1, I12b
 #[test]
 fn two_jobs_keep_their_order_when_an_answer_is_lost() {
-    assert_holds(ONE_WORKER, Faults { lost_answers: 1, ..NONE });
-    assert_holds(ONE_WORKER, Faults { refusals: 1, ..NONE });
+    assert_holds(ONE_WORKER, Faults { lost_answers: 1, ..Faults::NONE });
+    assert_holds(ONE_WORKER, Faults { refusals: 1, ..Faults::NONE });
 }
 
 // I1, I12b
 #[test]
 fn two_jobs_keep_their_order_when_a_lease_is_lost() {
-    assert_holds(ONE_WORKER, Faults { lost_leases: 1, ..NONE });
+    assert_holds(ONE_WORKER, Faults { lost_leases: 1, ..Faults::NONE });
 }
 
 // I1, I12b
 #[test]
 fn two_jobs_keep_their_order_when_a_message_comes_late() {
-    assert_holds(ONE_WORKER, Faults { late_puts: 1, ..NONE });
-    assert_holds(ONE_WORKER, Faults { leaps: 1, ..NONE });
+    assert_holds(ONE_WORKER, Faults { late_puts: 1, ..Faults::NONE });
+    assert_holds(ONE_WORKER, Faults { leaps: 1, ..Faults::NONE });
 }
 
 // I12, I12a
 #[test]
-fn a_dead_letter_and_its_redrive_lose_nothing() {
-    assert_holds(ONE_WORKER, Faults { deaths: 1, ..NONE });
+fn dead_letter_and_its_redrive_lose_nothing() {
+    assert_holds(ONE_WORKER, Faults { deaths: 1, ..Faults::NONE });
 }
 
 // I3, I4
 #[test]
-fn a_cancellation_is_true_or_did_not_happen() {
-    assert_holds(CANCELLED, Faults { crashes: 1, ..NONE });
-    assert_holds(CANCELLED, Faults { lost_answers: 1, ..NONE });
-    assert_holds(CANCELLED, Faults { refusals: 1, ..NONE });
-    assert_holds(CANCELLED, Faults { lost_leases: 1, ..NONE });
-    assert_holds(CANCELLED, Faults { deaths: 1, ..NONE });
-    assert_holds(CANCELLED, Faults { leaps: 1, ..NONE });
+fn cancellation_is_true_or_did_not_happen() {
+    assert_holds(CANCELLED, Faults { crashes: 1, ..Faults::NONE });
+    assert_holds(CANCELLED, Faults { lost_answers: 1, ..Faults::NONE });
+    assert_holds(CANCELLED, Faults { refusals: 1, ..Faults::NONE });
+    assert_holds(CANCELLED, Faults { lost_leases: 1, ..Faults::NONE });
+    assert_holds(CANCELLED, Faults { deaths: 1, ..Faults::NONE });
+    assert_holds(CANCELLED, Faults { leaps: 1, ..Faults::NONE });
 }
 
 #[test]
 fn jobs_that_do_not_ask_for_their_order_have_none() {
-    assert_fails(Model::new(NOT_IN_ORDER, NONE), ORDER);
-    assert_fails(Model::new(NOT_IN_ORDER, NONE), ALONE);
+    assert_fails(Model::new(NOT_IN_ORDER, Faults::NONE), ORDER);
+    assert_fails(Model::new(NOT_IN_ORDER, Faults::NONE), ALONE);
 }
 
 #[test]
-fn a_message_that_is_not_stored_is_swallowed() {
-    let broken = || Model::new(ONE_WORKER, NONE).broken(Broken::LosesPuts("jobs"));
+fn message_that_is_not_stored_is_swallowed() {
+    let broken = || Model::new(ONE_WORKER, Faults::NONE).broken(Broken::LosesPuts("jobs"));
     assert_fails(broken(), NOTHING_SWALLOWED);
     assert_fails(broken(), NO_WAIT);
 }
 
 #[test]
-fn a_cancellation_with_a_stale_receipt_lets_the_job_run() {
-    assert_fails(Model::new(CANCELLED, NONE).broken(Broken::AcceptsAnyReceipt), NEVER_RUNS);
+fn cancellation_with_a_stale_receipt_lets_the_job_run() {
+    assert_fails(Model::new(CANCELLED, Faults::NONE).broken(Broken::AcceptsAnyReceipt), NEVER_RUNS);
 }

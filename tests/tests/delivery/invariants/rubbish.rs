@@ -37,11 +37,11 @@ async fn flood_of_rubbish_is_dead_lettered_at_a_rate() {
 
     let began = Instant::now();
     let dead_lettered: Arc<Mutex<Vec<Duration>>> = Arc::default();
-    let expired: Arc<Mutex<Vec<Duration>>> = Arc::default();
-    let (sink, delays) = (Arc::clone(&dead_lettered), Arc::clone(&expired));
+    let delays: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let (sink, delays_sink) = (Arc::clone(&dead_lettered), Arc::clone(&delays));
     let handler = move |task: Task| {
         let sent = Duration::from_secs(task.name.parse().unwrap());
-        delays.lock().unwrap().push(began.elapsed().saturating_sub(sent));
+        delays_sink.lock().unwrap().push(began.elapsed().saturating_sub(sent));
         async { Ok::<(), JobError>(()) }
     };
     let listen = move |event: &Event| {
@@ -54,9 +54,9 @@ async fn flood_of_rubbish_is_dead_lettered_at_a_rate() {
         builder.handle(handler).on_event(listen).build().unwrap().run_until(after(180)).await.unwrap();
 
     // By virtual time, so that no slow machine makes a difference.
-    let expired = expired.lock().unwrap().clone();
-    assert_eq!(expired.len(), 60);
-    assert!(expired.iter().all(|expired| *expired <= Duration::from_secs(2)), "{expired:?}");
+    let delays = delays.lock().unwrap().clone();
+    assert_eq!(delays.len(), 60);
+    assert!(delays.iter().all(|delay| *delay <= Duration::from_secs(2)), "{delays:?}");
     let dead_lettered = dead_lettered.lock().unwrap().clone();
     for (n, at) in dead_lettered.iter().enumerate() {
         let within =

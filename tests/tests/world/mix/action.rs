@@ -7,24 +7,24 @@ use jobqueue_testing::world::Incident;
 
 use super::spec::{Fan, Spec};
 
-/// One action.
+/// The kind of an action, with its parameters.
 #[derive(Debug, Clone)]
-pub(super) enum What {
+pub(super) enum ActionKind {
     Send(Spec),
     SendAll(Vec<Spec>),
     Unique {
         spec: Spec,
         window: Duration,
-        /// True if it is sent by two at once, under one id.
+        /// True if two senders send it at once, under one id.
         twice: bool,
     },
-    /// Cancels the last message that this sender sent.
+    /// Cancels the last message of this sender.
     Cancel,
     CancelUnique {
         key: String,
     },
     Batch(Fan),
-    /// Sends a job that names a batch to which it does not belong.
+    /// Sends a job that claims to belong to a batch.
     Forge {
         id: String,
         batch: String,
@@ -36,12 +36,12 @@ pub(super) enum What {
         ids: Vec<String>,
         newer: bool,
     },
-    /// Sends a job that refers to the payload of another queue.
+    /// Sends a job that refers to the payload of a job in another queue.
     Steal {
         id: String,
         choice: u64,
     },
-    /// Puts dead letters back; its process dies at this call, if at one.
+    /// Redrives dead letters. If `dies_at` is set, the process dies after that many calls.
     Redrive {
         dies_at: Option<u64>,
         per_second: Option<u32>,
@@ -52,7 +52,7 @@ pub(super) enum What {
     Pause {
         time: Duration,
     },
-    /// Pauses the queue of work for a time, which ends by itself.
+    /// Pauses the queue of work for a time. The pause ends by itself.
     PauseFor {
         time: Duration,
     },
@@ -60,7 +60,7 @@ pub(super) enum What {
     CancelAll {
         key: String,
     },
-    /// Puts dead letters back, one of them first.
+    /// Redrives dead letters, beginning with a canary.
     RedriveAfterCanary,
     /// Searches the journal of ended jobs.
     Search,
@@ -76,7 +76,8 @@ pub(super) enum What {
         operation: Operation,
         applied: bool,
     },
-    /// The sender's next call of an operation is not answered for a while, and not performed.
+    /// Loses the request of the sender's next call of an operation: it is not performed, and not answered for
+    /// a while.
     LoseRequest {
         operation: Operation,
         wait: Duration,
@@ -87,7 +88,7 @@ pub(super) enum What {
 #[derive(Debug, Clone)]
 pub(super) struct Action {
     pub(super) at: Duration,
-    /// The sender of the action.
+    /// The index of the sender that acts.
     pub(super) actor: usize,
-    pub(super) what: What,
+    pub(super) what: ActionKind,
 }

@@ -1,4 +1,4 @@
-//! Senders: their actions in their own simulated processes.
+//! Senders, which perform their actions in simulated processes.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -10,27 +10,28 @@ use jobqueue::{Error, Queue, QueueMessage, QueueName, SendOptions, Sent};
 use jobqueue_testing::world::{Node, Verdict, World};
 use tokio::time::sleep;
 
-use super::action::{Action, What};
+use super::action::{Action, ActionKind};
 use super::batches;
 use super::checks::journal;
 use super::diary::{Diary, Note};
 use super::messages::{Former, Newer, Part, Work};
 use super::spec::{Fan, Script, Spec, filling};
 
-/// A sender's process, and what it remembers.
+/// The process of a sender, and the last job that it sent.
 #[derive(Clone)]
 pub(super) struct Actor {
     pub(super) world: World,
     pub(super) diary: Diary,
     pub(super) node: Node,
-    /// The last message that was sent, and the job as the history names it.
+    /// The last message that was sent, and the name of its job in the history.
     last: Arc<Mutex<Option<(Sent, String)>>>,
 }
 
-/// The time after which the queue goes on although an action has not ended.
+/// The time after which pauses are lifted although an action has not ended.
 const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 
-/// Performs the plan: each action at its time, in the process of its actor. A process that died is started again.
+/// Performs the plan: each action at its time, in the process of its actor. If that process has died, another
+/// one is started.
 pub(super) async fn play(world: World, diary: Diary) -> Result<(), Error> {
     let mut actors: Vec<Option<Actor>> = vec![None, None];
     let mut tasks = Vec::new();
@@ -48,7 +49,7 @@ pub(super) async fn play(world: World, diary: Diary) -> Result<(), Error> {
         tasks.push((node, task));
     }
     let mut ends = pin!(async {
-        // A task of a process that died never ends.
+        // The task of a process that died never ends.
         for (node, mut task) in tasks {
             while !node.process().is_killed() {
                 if tokio::time::timeout(Duration::from_secs(1), &mut task).await.is_ok() {
@@ -65,7 +66,7 @@ pub(super) async fn play(world: World, diary: Diary) -> Result<(), Error> {
     lift_pauses(&world, &diary).await
 }
 
-/// The operator who paused a queue may have died.
+/// Resumes the queue of work, because the process that paused it may have died.
 async fn lift_pauses(world: &World, diary: &Diary) -> Result<(), Error> {
     let storage = &world.accounts()[0];
     let name = QueueName::new(Work::QUEUE)?;
@@ -79,43 +80,47 @@ async fn lift_pauses(world: &World, diary: &Diary) -> Result<(), Error> {
 impl Actor {
     async fn act(&self, action: Action) {
         let done = match action.what {
-            What::Send(spec) => self.send(spec).await,
-            What::SendAll(specs) => self.send_all(specs).await,
-            What::Unique { spec, window, twice: false } => self.unique(spec, window).await.map(drop),
-            What::Unique { spec, window, twice: true } => self.unique_twice(spec, window).await,
-            What::Cancel => self.cancel().await,
-            What::CancelUnique { key } => self.cancel_unique(&key).await,
-            What::Batch(fan) => self.batch(&fan).await,
-            What::Forge { id, batch, index, continues } => self.forge(&id, &batch, index, continues).await,
-            What::Release { ids, newer } => self.release(&ids, newer).await,
-            What::Steal { id, choice } => self.steal(&id, choice).await,
-            What::Redrive { dies_at, per_second } => {
-                dies_at.into_iter().for_each(|call| self.node.kill_at_call(call, true));
+            ActionKind::Send(spec) => self.send(spec).await,
+            ActionKind::SendAll(specs) => self.send_all(specs).await,
+            ActionKind::Unique { spec, window, twice: false } => self.unique(spec, window).await.map(drop),
+            ActionKind::Unique { spec, window, twice: true } => self.unique_twice(spec, window).await,
+            ActionKind::Cancel => self.cancel().await,
+            ActionKind::CancelUnique { key } => self.cancel_unique(&key).await,
+            ActionKind::Batch(fan) => self.batch(&fan).await,
+            ActionKind::Forge { id, batch, index, continues } => {
+                self.forge(&id, &batch, index, continues).await
+            }
+            ActionKind::Release { ids, newer } => self.release(&ids, newer).await,
+            ActionKind::Steal { id, choice } => self.steal(&id, choice).await,
+            ActionKind::Redrive { dies_at, per_second } => {
+                if let Some(call) = dies_at {
+                    self.node.kill_at_call(call, true);
+                }
                 self.redrive(per_second).await
             }
-            What::Purge => self.purge().await,
-            What::Clear => self.clear().await,
-            What::Sweep => self.sweep().await,
-            What::Search => journal::search(&self.world, &self.node, &self.diary).await,
-            What::Pause { time } => self.pause(time).await,
-            What::PauseFor { time } => self.pause_for(time).await,
-            What::CancelAll { key } => self.cancel_all(&key).await,
-            What::RedriveAfterCanary => self.redrive_after_canary().await,
-            What::Threshold { attempts } => self.set_threshold(attempts).await,
-            What::KillSender { call, applied } => {
+            ActionKind::Purge => self.purge().await,
+            ActionKind::Clear => self.clear().await,
+            ActionKind::Sweep => self.sweep().await,
+            ActionKind::Search => journal::search(&self.world, &self.node, &self.diary).await,
+            ActionKind::Pause { time } => self.pause(time).await,
+            ActionKind::PauseFor { time } => self.pause_for(time).await,
+            ActionKind::CancelAll { key } => self.cancel_all(&key).await,
+            ActionKind::RedriveAfterCanary => self.redrive_after_canary().await,
+            ActionKind::Threshold { attempts } => self.set_threshold(attempts).await,
+            ActionKind::KillSender { call, applied } => {
                 self.node.kill_at_call(call, applied);
                 Ok(())
             }
-            What::KillSenderAt { operation, applied } => {
+            ActionKind::KillSenderAt { operation, applied } => {
                 self.node.kill_at(operation, applied);
                 Ok(())
             }
-            What::LoseRequest { operation, wait } => {
+            ActionKind::LoseRequest { operation, wait } => {
                 self.node.lose_answer(operation, wait, false);
                 Ok(())
             }
-            // The world's own business.
-            What::Incident(_) => Ok(()),
+            // The world performs incidents itself.
+            ActionKind::Incident(_) => Ok(()),
         };
         if let Err(error) = done {
             self.world.note(self.node.name(), format!("gave up: {error:?}"));
@@ -172,7 +177,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Sends unique work by two at once, as by a form that is sent twice.
+    /// Sends unique work twice at the same time, like a form that is submitted twice.
     async fn unique_twice(&self, spec: Spec, window: Duration) -> Result<(), Error> {
         let id = spec.id.clone();
         let (one, other) = tokio::join!(self.unique(spec.clone(), window), self.unique(spec, window));
@@ -182,7 +187,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Sends unique work; true if it was sent and had not been sent before.
+    /// Sends unique work. Returns whether it was sent, and had not been sent before.
     async fn unique(&self, spec: Spec, window: Duration) -> Result<bool, Error> {
         let queue = self.queue::<Work>().await?;
         let (message, options) = write(&spec);
@@ -194,7 +199,8 @@ impl Actor {
         match queue.send(&message).unique_for(window).with(options.id(spec.identity().1)).await {
             Ok(outcome) => {
                 let (id, is_sent) = (outcome.id().to_owned(), outcome.is_sent());
-                // A sender that joined may rely on the job; one that took over has sent under the id of the first.
+                // A sender that joined may rely on the job. A sender that took over has sent under the id of
+                // the first sender.
                 if is_sent && id != spec.id {
                     self.node.send_begins(&id, "work");
                 }
@@ -216,7 +222,7 @@ impl Actor {
     async fn cancel(&self) -> Result<(), Error> {
         let Some((sent, id)) = self.last.lock().unwrap().take() else { return Ok(()) };
         let queue = self.queue::<Work>().await?;
-        // Before, since its process may die in the middle.
+        // Recorded first, because the process may die during the request.
         self.node.account_for(&id, "cancelled, perhaps");
         match queue.cancel(&sent).await {
             Ok(true) => self.note(Note::Cancelled { id }),
@@ -228,7 +234,7 @@ impl Actor {
 
     async fn cancel_unique(&self, key: &str) -> Result<(), Error> {
         let queue = self.queue::<Work>().await?;
-        // Before, since its process may die in the middle.
+        // Recorded first, because the process may die during the request.
         let specs = || self.diary.plan.unique().filter(|spec| spec.key.as_deref() == Some(key));
         specs().for_each(|spec| self.node.account_for(&spec.id, "unique work cancelled, perhaps"));
         self.note(Note::UniqueCancelled { key: key.to_owned() });
@@ -262,7 +268,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Puts a job with the headers of a child or a continuation, as another program may: sends leave them out.
+    /// Puts a job with the headers of a child or a continuation, as another program might. Regular sends
+    /// leave these headers out.
     async fn forge(&self, id: &str, batch: &str, index: u64, continues: bool) -> Result<(), Error> {
         let queue = self.queue::<Part>().await?;
         let (of, token) = if continues { ("batchof", "batchoftoken") } else { ("batchid", "batchtoken") };
@@ -279,7 +286,8 @@ impl Actor {
         Ok(put.map(drop)?)
     }
 
-    /// Sends a job of the parts that refers to the payload of some job of work: its end must not touch that.
+    /// Sends a job to the queue of parts that refers to the payload of a job of work. The end of the job must
+    /// leave that payload alone.
     async fn steal(&self, id: &str, choice: u64) -> Result<(), Error> {
         let storage = self.node.storage();
         let stored = storage.blobs().list_blobs(&ContainerName::new("jobqueue-payloads")?, "", None).await?;
@@ -301,22 +309,23 @@ impl Actor {
         let (former, queue) = (self.queue::<Former>().await?, self.queue::<Newer>().await?);
         for id in ids {
             let (options, own) = (SendOptions::new(), id.clone());
-            match newer {
-                true => self.node.send_with(&queue, &Newer { id: own, new: 1 }, id, options).await?,
-                false => self.node.send_with(&former, &Former { id: own }, id, options).await?,
-            };
+            if newer {
+                self.node.send_with(&queue, &Newer { id: own, new: 1 }, id, options).await?;
+            } else {
+                self.node.send_with(&former, &Former { id: own }, id, options).await?;
+            }
         }
         Ok(())
     }
 }
 
-/// The name of a job in the history.
+/// Returns the name of a job in the history.
 pub(super) fn subject(source: &str, id: &str) -> String {
     if source.starts_with("/jobqueue/") { id.to_owned() } else { format!("{source} {id}") }
 }
 
 fn write(spec: &Spec) -> (Work, SendOptions) {
-    // Namesakes have the same payload, and differ by their source alone.
+    // Jobs that share an id have the same payload and differ only in their source.
     let id = spec.identity().1;
     let message = Work { id: id.to_owned(), script: spec.script.clone(), filling: filling(id, spec.bytes) };
     let mut options = SendOptions::new();

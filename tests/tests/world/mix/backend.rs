@@ -16,11 +16,11 @@ use super::plan::Plan;
 /// The kind of storage behind the accounts.
 #[derive(Debug, Clone)]
 pub(super) enum Backend {
-    /// Memory that behaves as Azure Storage does.
+    /// A storage in memory that behaves as Azure Storage does.
     AzureLike,
-    /// A file for each account, in this folder.
+    /// A SQLite file for each account, in this folder.
     Sqlite(Arc<TempDir>),
-    /// Service Bus with blobs in memory; its queues require sessions or not.
+    /// Service Bus with blobs in memory. Its queues require sessions or not.
     ServiceBus { sessions: bool },
 }
 
@@ -29,7 +29,7 @@ impl Backend {
         Self::Sqlite(Arc::new(tempfile::tempdir().unwrap()))
     }
 
-    /// Returns whether the storage of a world keeps the order by itself. Shards do not: see `Sharded`.
+    /// Returns whether the storage of a world keeps the order by itself, which shards do not; see `Sharded`.
     pub(super) fn orders_by_sessions(&self, plan: &Plan) -> bool {
         matches!(self, Self::ServiceBus { sessions: true }) && plan.spread == (1, 1)
     }
@@ -49,7 +49,7 @@ impl Backend {
 async fn open(folder: Arc<TempDir>, clock: Arc<dyn Clock>) -> Storage {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let file = folder.path().join(format!("{}.db", COUNT.fetch_add(1, Ordering::Relaxed)));
-    // Nothing cuts the power here.
+    // Worlds have no power cuts.
     Storage::open(
         Options::new(file).runtime(Runtime::new().with_clock(clock)).synchronous(Synchronous::Normal),
     )

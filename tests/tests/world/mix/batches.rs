@@ -1,4 +1,4 @@
-//! Batches, sent from a job or from outside.
+//! Batches, sent from inside or outside of a job.
 
 use jobqueue::batch::{Batch, OnDeadLetters};
 use jobqueue::{Context, Error, SendOptions};
@@ -8,7 +8,7 @@ use super::diary::Note;
 use super::messages::{Join, Part};
 use super::spec::{Fan, PartOptions, Script};
 
-/// Sends a batch within a job, or continues it. Calls `note` before and after.
+/// Sends or continues a batch inside a job. Calls `note` before and after.
 pub(super) async fn start_within(ctx: &Context, fan: &Fan, note: impl Fn(Note)) -> Result<(), Error> {
     note(Note::BatchBegins { id: fan.id.clone() });
     start(ctx.batch(&fan.id).await?, fan).await?;
@@ -16,7 +16,7 @@ pub(super) async fn start_within(ctx: &Context, fan: &Fan, note: impl Fn(Note)) 
     Ok(())
 }
 
-/// Sends a batch, or continues it. Calls `note` before and after.
+/// Sends or continues a batch from outside. Calls `note` before and after.
 pub(super) async fn start_outside(node: &Node, fan: &Fan, note: impl Fn(Note)) -> Result<(), Error> {
     note(Note::BatchBegins { id: fan.id.clone() });
     start(open(node, fan).await?, fan).await?;
@@ -28,7 +28,8 @@ async fn open(node: &Node, fan: &Fan) -> Result<Batch, Error> {
     node.storage().batch(&fan.id).await
 }
 
-/// Sends the children of a batch and no more, and begins it anew with fewer. True if that is not refused.
+/// Sends the children of a batch but does not seal it, then begins it again with fewer children. Returns true
+/// if that is not refused.
 pub(super) async fn interrupt(node: &Node, fan: &Fan) -> Result<bool, Error> {
     let Some((_, fewer)) = fan.children.split_last() else { return Ok(false) };
     let mut batch = open(node, fan).await?;
@@ -72,7 +73,7 @@ fn send_options(of: &PartOptions) -> SendOptions {
     }
 }
 
-/// The id of a child.
+/// Returns the id of a child.
 pub(super) fn child(fan: &Fan, index: usize) -> String {
     format!("{}/{index}", fan.id)
 }

@@ -1,4 +1,4 @@
-//! The diary: observations of handlers and senders that the world's own ledger does not have.
+//! The diary: observations of handlers and senders that the ledger of the world does not contain.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,48 +7,49 @@ use jobqueue_testing::world::{Finding, World};
 
 use super::plan::Plan;
 
-/// A note, with its position in the world's history.
+/// An observation.
 #[derive(Debug, Clone)]
 pub(super) enum Note {
     /// A checkpoint was acknowledged.
     Saved { id: String, value: u32 },
-    /// A run read this checkpoint.
+    /// A run found this checkpoint.
     Resumed { id: String, value: u32 },
     /// A run has this fence.
     Fence { id: String, fence: u64 },
-    /// A step returned this.
+    /// A step returned this result.
     Step { id: String, value: u64 },
-    /// An effect that is to happen once happens.
+    /// The effect of a `once` happens.
     OnceHappens { id: String },
-    /// An effect that happens once returned this result.
+    /// A `once` returned this result.
     Once { id: String, value: u64 },
-    /// Unique work was sent or joined, by a call that began at `at`, with a window; both in milliseconds.
+    /// A call sent unique work, or joined it. It began at `at`, with this window; both in milliseconds.
     Unique { key: String, began: usize, at: u64, window: u64, id: String, is_sent: bool },
-    /// A claim was released.
+    /// A cancellation of unique work is about to begin.
     UniqueCancelled { key: String },
-    /// A cancellation of unique work returned false: nothing to cancel. It began behind this entry.
+    /// A cancellation of unique work returned false: there was nothing to cancel. The call began after the
+    /// entry `began`.
     UniqueKept { key: String, began: usize },
-    /// The queue of work was cleared, by a call that began behind this entry.
+    /// The queue of work was cleared. The call began after the entry `began`.
     Cleared { began: usize },
     /// A job was certainly cancelled.
     Cancelled { id: String },
-    /// An operator's request to cancel a job was made.
+    /// An operator requested the cancellation of a job.
     CancelRequested { id: String },
     /// The queue of work is paused until this time of the world, in milliseconds.
     PausedUntil { millis: u64 },
-    /// A redrive put these jobs back, the canary first; it began after this entry.
+    /// A redrive put these jobs back, the canary first. It began after the entry `began`.
     AfterCanary { began: usize, canary: usize, jobs: Vec<String> },
-    /// A sender, or a job, begins to send the children of a batch, for the first time or again.
+    /// A sender or a job begins to send the children of a batch, for the first time or again.
     BatchBegins { id: String },
     /// A batch was sealed.
     Sealed { id: String },
-    /// A join found that these children were not done.
+    /// A continuation found that this many children were not done.
     Undone { id: String, missing: usize },
 }
 
 type Candidate = (Arc<str>, Arc<Leader>);
 
-/// The state that a world's processes share for its checks.
+/// The state that the processes and the checks of a world share.
 #[derive(Clone)]
 pub(super) struct Diary {
     pub(super) plan: Arc<Plan>,
@@ -76,7 +77,7 @@ impl Diary {
         self.notes.lock().unwrap().push((number, note));
     }
 
-    /// Notes that a pause of the queue of work ends, which has perhaps an end of its own.
+    /// Notes that every pause of the queue of work ends now.
     pub(super) fn note_end_of_pauses(&self, world: &World, node: &Arc<str>) {
         self.note(world, node, Note::PausedUntil { millis: world.now().as_millis() as u64 });
     }
@@ -85,7 +86,7 @@ impl Diary {
         self.notes.lock().unwrap().clone()
     }
 
-    /// A problem that shows at once.
+    /// Records a problem that shows immediately.
     pub(super) fn wrong(&self, what: &'static str, subject: &str, detail: String) {
         self.wrong.lock().unwrap().push(Finding { what, subject: subject.to_owned(), detail });
     }
@@ -98,7 +99,7 @@ impl Diary {
         self.leaders.lock().unwrap().push((Arc::clone(node), Arc::clone(leader)));
     }
 
-    /// Returns the processes that believe to lead now, including frozen and killed ones.
+    /// Returns the processes that believe that they lead now, including frozen and killed ones.
     pub(super) fn leading(&self) -> Vec<String> {
         let leaders = self.leaders.lock().unwrap();
         leaders.iter().filter(|(_, leader)| leader.has_control()).map(|(node, _)| node.to_string()).collect()

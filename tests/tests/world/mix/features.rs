@@ -1,8 +1,8 @@
-//! The features that a world may use, and those that are left out until they are fixed.
+//! The features that a world may use, and the features that are left out until they are fixed.
 
 macro_rules! features {
     ($($name:ident,)+) => {
-        /// A feature of the library, or a kind of trouble, that a world uses or not.
+        /// A feature of the library, or a kind of fault, that a world may use.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
         pub(super) enum Feature {
             $($name,)+
@@ -19,7 +19,7 @@ features! {
     SenderCrashes, Journal, CancelPlans, Canaries, PausesWithEnd,
 }
 
-/// The features that are known to be broken, with the reason. Remove a line when its cause is fixed.
+/// The features that are known to be broken, each with the reason. Remove an entry when its cause is fixed.
 const LEFT_OUT: &[(Feature, &str)] = &[];
 
 impl Feature {

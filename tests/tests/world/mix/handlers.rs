@@ -23,34 +23,41 @@ use super::features::Feature;
 use super::messages::{Former, Join, Newer, Part, Tick, Work};
 use super::spec::{Script, filling};
 
-/// The surroundings of a handler.
+/// The context of a handler: its world, diary and process.
 #[derive(Clone)]
-pub(super) struct Here {
+pub(super) struct HandlerEnv {
     pub(super) world: World,
     pub(super) diary: Diary,
     pub(super) node: Arc<str>,
 }
 
-impl Here {
+impl HandlerEnv {
     pub(super) fn note(&self, note: Note) {
         self.diary.note(&self.world, &self.node, note);
     }
 }
 
-/// Adds the handlers of a worker.
-pub(super) fn equip(worker: WorkerBuilder, node: &Node, world: &World, diary: &Diary) -> WorkerBuilder {
-    let here = Here { world: world.clone(), diary: diary.clone(), node: Arc::clone(node.name()) };
+/// Configures a worker: handlers, limits, schedule, leader and journal, as the plan requires.
+pub(super) fn configure_worker(
+    worker: WorkerBuilder,
+    node: &Node,
+    world: &World,
+    diary: &Diary,
+) -> WorkerBuilder {
+    let env = HandlerEnv { world: world.clone(), diary: diary.clone(), node: Arc::clone(node.name()) };
     let plan = &diary.plan;
-    let mut worker = worker.state(here.clone()).concurrency(6).max_idle_delay(Duration::from_secs(12));
+    let mut worker = worker.state(env.clone()).concurrency(6).max_idle_delay(Duration::from_secs(12));
     worker = worker.shutdown_timeout(Duration::from_secs(5)).cancel_grace(Duration::from_secs(15));
     worker = worker.handle(part).handle(join).handle(tick);
-    // In every other world, several jobs in a call; limits may leave a handler fewer slots than a call has jobs.
-    worker = match plan.noise.is_multiple_of(2) && !plan.has(Feature::Limits) {
-        true => worker.handle_many(3, works),
-        false => worker.handle(work),
+    // In every other world, a call handles several jobs. Limits may leave a handler fewer slots than a call
+    // has jobs, so worlds with limits do not.
+    worker = if plan.noise.is_multiple_of(2) && !plan.has(Feature::Limits) {
+        worker.handle_many(3, works)
+    } else {
+        worker.handle(work)
     };
     if plan.has(Feature::Versions) {
-        // One process of the fleet is of the former release.
+        // One process of the fleet runs the former release.
         let is_old = node.name().starts_with("worker0") && plan.workers > 1;
         worker = if is_old { worker.handle(former) } else { worker.handle(newer) };
     }
@@ -62,10 +69,11 @@ pub(super) fn equip(worker: WorkerBuilder, node: &Node, world: &World, diary: &D
         let leader = Leader::new(&node.storage(), "world").unwrap();
         let leader = Arc::new(leader.lease(Duration::from_secs(15)));
         diary.candidate(node.name(), &leader);
-        drop(node.spawn(lead(leader, here)));
+        drop(node.spawn(lead(leader, env)));
     }
     if plan.has(Feature::CancelPlans) {
-        // Requests reach a worker by its record, which none keeps on virtual time by itself.
+        // A worker learns of requests from its presence record, which it does not keep by default on virtual
+        // time.
         worker = worker.presence(Duration::from_secs(15));
     }
     if let Some(kept) = plan.history() {
@@ -77,7 +85,7 @@ pub(super) fn equip(worker: WorkerBuilder, node: &Node, world: &World, diary: &D
     worker.durable_completions(plan.has(Feature::Durable))
 }
 
-/// Limits a worker, by settings that the noise draws.
+/// Limits a worker, with settings that the noise decides.
 fn limit(worker: WorkerBuilder, noise: u64) -> WorkerBuilder {
     let mut rng = StdRng::seed_from_u64(noise);
     let rate =
@@ -97,17 +105,17 @@ fn limit(worker: WorkerBuilder, noise: u64) -> WorkerBuilder {
     worker.limit::<Work>(work).limit::<Part>(part).limit::<Join>(join)
 }
 
-/// Leads for a while if it can.
-async fn lead(leader: Arc<Leader>, here: Here) {
+/// Repeatedly leads for a while, when it can.
+async fn lead(leader: Arc<Leader>, env: HandlerEnv) {
     loop {
         let led = leader.run_while_leader(|leadership| {
-            let here = here.clone();
+            let env = env.clone();
             async move {
                 for _ in 0..20 {
                     sleep(Duration::from_secs(1)).await;
-                    let leading = here.diary.leading();
+                    let leading = env.diary.leading();
                     if leadership.has_control() && leading.len() > 1 {
-                        here.diary.wrong("two processes lead", "leader", format!("{leading:?}"));
+                        env.diary.wrong("two processes lead", "leader", format!("{leading:?}"));
                     }
                 }
             }
@@ -119,21 +127,23 @@ async fn lead(leader: Arc<Leader>, here: Here) {
     }
 }
 
-async fn work(work: Work, ctx: Context, State(here): State<Here>) -> Result<(), JobError> {
-    // A sender that takes unique work over from a dead one sends its own message under the other's id: the job has that id.
-    let is_other = *work.id != *ctx.info().id && !here.diary.plan.has(Feature::Unique);
+async fn work(work: Work, ctx: Context, State(env): State<HandlerEnv>) -> Result<(), JobError> {
+    // A sender that takes over unique work from a dead sender sends its own message under the id of that
+    // sender, and the job has that id.
+    let is_other = *work.id != *ctx.info().id && !env.diary.plan.has(Feature::Unique);
     let job = subject(&ctx.info().source, &ctx.info().id);
     if is_other || work.filling != filling(&work.id, work.filling.len()) {
-        here.diary.wrong("a payload is not what was sent", &job, format!("{} bytes", work.filling.len()));
+        env.diary.wrong("a payload is not what was sent", &job, format!("{} bytes", work.filling.len()));
     }
-    act(&job, &work.script, &ctx, &here).await
+    act(&job, &work.script, &ctx, &env).await
 }
 
-/// Runs several jobs in one call, each with its own verdict. A job whose token fires ends at once, and the others go on.
-async fn works(jobs: Vec<ChunkJob<Work>>, State(here): State<Here>) -> Result<(), JobError> {
+/// Runs several jobs in one call, each with its own result. A job whose token fires ends immediately, and the
+/// others go on.
+async fn works(jobs: Vec<ChunkJob<Work>>, State(env): State<HandlerEnv>) -> Result<(), JobError> {
     let each = jobs.into_iter().map(|job| async {
         let context = job.context.clone();
-        let run = work(job.message.clone(), context.clone(), State(here.clone()));
+        let run = work(job.message.clone(), context.clone(), State(env.clone()));
         match context.token().run_until_cancelled(AssertUnwindSafe(run).catch_unwind()).await {
             Some(Ok(Ok(()))) => job.complete(),
             Some(Ok(Err(error))) => job.fail(error),
@@ -145,19 +155,19 @@ async fn works(jobs: Vec<ChunkJob<Work>>, State(here): State<Here>) -> Result<()
     Ok(())
 }
 
-async fn part(part: Part, ctx: Context, State(here): State<Here>) -> Result<(), JobError> {
-    act(&part.id, &part.script, &ctx, &here).await?;
+async fn part(part: Part, ctx: Context, State(env): State<HandlerEnv>) -> Result<(), JobError> {
+    act(&part.id, &part.script, &ctx, &env).await?;
     if part.script.fan.is_none() {
         ctx.set_result(&part.id)?;
     }
     Ok(())
 }
 
-async fn join(join: Join, ctx: Context, State(here): State<Here>) -> Result<(), JobError> {
+async fn join(join: Join, ctx: Context, State(env): State<HandlerEnv>) -> Result<(), JobError> {
     let results = ctx.batch_results::<String>().await?;
     let missing = results.iter().filter(|child| child.outcome.is_err()).count();
-    here.note(Note::Undone { id: join.id.clone(), missing });
-    act(&join.id, &join.script, &ctx, &here).await?;
+    env.note(Note::Undone { id: join.id.clone(), missing });
+    act(&join.id, &join.script, &ctx, &env).await?;
     Ok(ctx.set_result(&join.id)?)
 }
 
@@ -170,43 +180,43 @@ async fn former(_: Former) -> Result<(), JobError> {
     Ok(())
 }
 
-/// Fails twice, four times or never: more often than its former release may.
+/// Fails twice, four times or never, which is more often than its former release may.
 async fn newer(newer: Newer, ctx: Context) -> Result<(), JobError> {
     let failures = newer.id.bytes().map(u32::from).sum::<u32>() % 3 * 2;
-    match newer.new == 1 && ctx.info().attempt <= failures {
-        true => Err(JobError::retry("as the release says")),
-        false => Ok(()),
+    if newer.new == 1 && ctx.info().attempt <= failures {
+        return Err(JobError::retry("as the release says"));
     }
+    Ok(())
 }
 
 /// Performs the script of a job.
-async fn act(id: &str, script: &Script, ctx: &Context, here: &Here) -> Result<(), JobError> {
-    here.note(Note::Fence { id: id.to_owned(), fence: ctx.fence() });
+async fn act(id: &str, script: &Script, ctx: &Context, env: &HandlerEnv) -> Result<(), JobError> {
+    env.note(Note::Fence { id: id.to_owned(), fence: ctx.fence() });
     let deliveries = ctx.info().dequeue_count;
     if deliveries <= script.snooze {
-        if here.diary.plan.has(Feature::Limits) {
+        if env.diary.plan.has(Feature::Limits) {
             ctx.snooze_queue(Duration::from_secs(2));
         }
         return Err(JobError::snooze(Duration::from_secs(3)));
     }
-    progress(id, script, ctx, here).await?;
+    progress(id, script, ctx, env).await?;
     if script.step {
-        let value = here.world.draw();
+        let value = env.world.draw();
         let value = ctx.step("step", || async move { Ok::<_, JobError>(value) }).await?;
-        here.note(Note::Step { id: id.to_owned(), value });
+        env.note(Note::Step { id: id.to_owned(), value });
     }
     if script.once {
-        let value = here.world.draw();
+        let value = env.world.draw();
         let effect = || async move {
-            here.note(Note::OnceHappens { id: id.to_owned() });
+            env.note(Note::OnceHappens { id: id.to_owned() });
             sleep(Duration::from_millis(100)).await;
             Ok::<_, JobError>(value)
         };
         let value = ctx.once("once", effect).await?;
-        here.note(Note::Once { id: id.to_owned(), value });
+        env.note(Note::Once { id: id.to_owned(), value });
     }
     if let Some(fan) = script.fan.as_deref().filter(|_| script.fan_in_step) {
-        let start = || batches::start_within(ctx, fan, |note| here.note(note));
+        let start = || batches::start_within(ctx, fan, |note| env.note(note));
         ctx.step("fan", || async { Ok::<_, JobError>(start().await?) }).await?;
     }
     sleep(Duration::from_millis(script.millis)).await;
@@ -218,7 +228,7 @@ async fn act(id: &str, script: &Script, ctx: &Context, here: &Here) -> Result<()
         return Err(JobError::dead_letter("as the script says"));
     }
     if let Some(fan) = script.fan.as_deref().filter(|_| !script.fan_in_step) {
-        batches::start_within(ctx, fan, |note| here.note(note)).await?;
+        batches::start_within(ctx, fan, |note| env.note(note)).await?;
     }
     Ok(())
 }
@@ -229,26 +239,26 @@ struct Progress {
     ballast: String,
 }
 
-async fn progress(id: &str, script: &Script, ctx: &Context, here: &Here) -> Result<(), JobError> {
+async fn progress(id: &str, script: &Script, ctx: &Context, env: &HandlerEnv) -> Result<(), JobError> {
     if script.checkpoints == 0 {
         return Ok(());
     }
     let found: Progress = match ctx.resume().await {
         Ok(found) => found.unwrap_or_default(),
         Err(error) => {
-            // Who owns the job no more may come too late.
-            if !error.is_retryable() && !ctx.is_cancelled() && !here.diary.plan.has(Feature::Freezes) {
-                here.diary.wrong("a checkpoint cannot be read", id, format!("{error:?}"));
+            // A process that has lost its job may come too late.
+            if !error.is_retryable() && !ctx.is_cancelled() && !env.diary.plan.has(Feature::Freezes) {
+                env.diary.wrong("a checkpoint cannot be read", id, format!("{error:?}"));
             }
             return Err(error.into());
         }
     };
-    here.note(Note::Resumed { id: id.to_owned(), value: found.value });
+    env.note(Note::Resumed { id: id.to_owned(), value: found.value });
     for value in found.value + 1..=script.checkpoints {
         sleep(Duration::from_millis(300)).await;
         let ballast = "x".repeat(if script.large_checkpoints { 70_000 } else { 0 });
         if ctx.checkpoint(&Progress { value, ballast }).await? == CheckpointOutcome::Saved {
-            here.note(Note::Saved { id: id.to_owned(), value });
+            env.note(Note::Saved { id: id.to_owned(), value });
         }
     }
     Ok(())

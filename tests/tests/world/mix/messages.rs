@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::spec::Script;
 
-/// Most of the work.
+/// The message of most jobs.
 #[derive(Debug, Clone, Serialize, Deserialize, QueueMessage)]
 #[message(queue = "work", kind = "work", lease = "20s", poison_threshold = 3)]
 #[message(backoff(base = "2s", max = "20s"))]
@@ -56,7 +56,7 @@ pub(super) struct Former {
 #[message(lease = "20s", poison_threshold = 7, backoff(base = "2s", max = "20s"))]
 pub(super) struct Newer {
     pub(super) id: String,
-    /// 1 if it was sent as such.
+    /// 1 if the message was sent by the newer release.
     pub(super) new: u32,
 }
 

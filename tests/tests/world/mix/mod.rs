@@ -1,6 +1,8 @@
-//! All features together at random: a world performs a plan that is drawn from its seed and can be shortened.
+//! All features together, at random: a world performs a plan that is drawn from its seed and can be
+//! shortened.
 //!
-//! To add a feature, add its name in `features`, its actions in `plan` and `actors`, and its promise in `checks`.
+//! To add a feature, add its name in `features`, its actions in `plan` and `actors`, and its promise in
+//! `checks`.
 
 mod action;
 mod actors;
@@ -26,7 +28,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Returns the features that were named, or all that are not left out.
+/// Returns the features that `JOBQUEUE_FEATURES` names, or all that are not left out.
 fn mix() -> Vec<Feature> {
     match std::env::var("JOBQUEUE_FEATURES") {
         Ok(names) => names.split(',').map(|name| Feature::named(name).expect(name)).collect(),
@@ -71,7 +73,7 @@ fn repeats(backend: &Backend, seed: u64) {
 }
 
 #[test]
-fn a_seed_gives_the_same_world_again() {
+fn same_seed_gives_the_same_world() {
     (0..6).for_each(|seed| repeats(&Backend::AzureLike, seed));
     repeats(&Backend::sqlite(), 1);
 }

@@ -1,4 +1,4 @@
-//! The actions of an operator, by the interface of operators.
+//! The actions of an operator, through the admin interface.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use super::diary::Note;
 use super::messages::Work;
 
 /// The number of jobs of a canary.
-const CANARY: u64 = 1;
+const CANARY_SIZE: u64 = 1;
 /// The time after which the operator stops a redrive that waits for its canary.
-const PATIENCE: Duration = Duration::from_secs(600);
+const CANARY_TIMEOUT: Duration = Duration::from_secs(600);
 
 impl Actor {
     fn admin(&self) -> Admin {
         Admin::builder(self.node.storage()).access(AccessLevel::Operate).operator("ada").build()
     }
 
-    /// Pauses the queue of work. The pause ends by itself, also if this process dies.
+    /// Pauses the queue of work. The pause ends by itself, even if this process dies.
     pub(super) async fn pause_for(&self, time: Duration) -> Result<(), Error> {
         let options = PauseOptions::new().length(time).replacing(true);
         // A job that is received before the answer may run.
@@ -44,16 +44,17 @@ impl Actor {
 
     pub(super) async fn redrive_after_canary(&self) -> Result<(), Error> {
         let admin = self.admin();
-        // It counts as a redrive of all: the process may die before the report, and which letters it met is in the report alone.
+        // Records all letters as redriven: the process may die before it gets the report, and only the report
+        // says which letters were redriven.
         let before = admin.redrive(Work::QUEUE).filter(DeadLetterFilter::all()).dry_run(true).run().await?;
         before.jobs.iter().for_each(|job| self.node.redriven(&name(job)));
         let began = self.world.note(self.node.name(), "puts back after a canary".to_owned());
-        // While most looks fail, they do not say within an hour that its jobs are gone.
+        // If most reads fail, they cannot show within an hour that the jobs of the canary are gone.
         let stop = CancellationToken::new();
         let admin = admin.stop_when(stop.clone());
-        let redrive = admin.redrive(Work::QUEUE).plan(before.plan()).canary(CANARY);
+        let redrive = admin.redrive(Work::QUEUE).plan(before.plan()).canary(CANARY_SIZE);
         let stopping = async {
-            sleep(PATIENCE).await;
+            sleep(CANARY_TIMEOUT).await;
             stop.cancel();
             std::future::pending().await
         };
@@ -62,12 +63,12 @@ impl Actor {
             () = stopping => unreachable!(),
         };
         let jobs: Vec<_> = report.jobs.iter().map(name).collect();
-        self.note(Note::AfterCanary { began, canary: CANARY as usize, jobs });
+        self.note(Note::AfterCanary { began, canary: CANARY_SIZE as usize, jobs });
         Ok(())
     }
 }
 
-/// The job as the history names it.
+/// Returns the name of a job in the history.
 fn name(job: &JobReference) -> String {
     job.source.as_deref().map_or_else(|| job.id.clone(), |source| subject(source, &job.id))
 }

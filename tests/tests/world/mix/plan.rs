@@ -1,4 +1,4 @@
-//! The plan of a world: data, drawn from its seed.
+//! The plan of a world, as data that is drawn from its seed.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 
-use super::action::{Action, What};
+use super::action::{Action, ActionKind};
 use super::features::Feature;
 use super::spec::{Fan, PartOptions, Script, Spec};
 
-/// The time span of the actions.
+/// The time span of the actions, in milliseconds.
 const SPAN_MILLIS: u64 = 60_000;
 
-/// The plan of a world. The seed of the noise determines jitter, latencies and faults.
+/// The plan of a world. `noise` is the seed of jitter, latencies and faults.
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) seed: u64,
@@ -35,7 +35,7 @@ impl Plan {
     /// Draws a plan that uses some of `features`.
     pub(super) fn draw(seed: u64, features: &[Feature]) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
-        // Few features with many uses each find other things than many with few.
+        // Few features with many uses each find other defects than many features with few uses.
         let share = *[0.15, 0.3, 0.5, 0.9].choose(&mut rng).unwrap();
         let chosen: Vec<_> = features.iter().copied().filter(|_| rng.random_bool(share)).collect();
         let has = |feature| chosen.contains(&feature);
@@ -50,39 +50,40 @@ impl Plan {
         Self { seed, noise: seed, features: chosen.clone(), workers, faults, spread, actions }
     }
 
-    /// Returns whether nothing fails, stops or is set wrong.
+    /// Returns whether no faults, stops or wrong clocks occur.
     pub(super) fn is_quiet(&self) -> bool {
         use Feature::{Crashes, Faults, Freezes, Outages, Restarts, SenderCrashes, Skew};
         let trouble = [Faults, Crashes, Freezes, Outages, Restarts, Skew, SenderCrashes];
         !trouble.into_iter().any(|feature| self.has(feature))
     }
 
-    /// Returns the time for which workers keep their journals, if they do.
+    /// Returns how long workers keep their journals, if they keep them.
     pub(super) fn history(&self) -> Option<Duration> {
         self.has(Feature::Journal).then(|| Duration::from_secs(3600 * [1, 3, 48][self.noise as usize % 3]))
     }
 
-    /// Returns all jobs that are sent, alone or with others.
+    /// Returns all jobs that are sent, alone or in lists.
     pub(super) fn specs(&self) -> impl Iterator<Item = &Spec> {
         self.actions.iter().flat_map(|action| match &action.what {
-            What::Send(spec) | What::Unique { spec, .. } => std::slice::from_ref(spec),
-            What::SendAll(specs) => specs,
+            ActionKind::Send(spec) | ActionKind::Unique { spec, .. } => std::slice::from_ref(spec),
+            ActionKind::SendAll(specs) => specs,
             _ => &[],
         })
     }
 
-    /// Returns the unique jobs. A sender that takes over from a dead one has sent under the id of one of them.
+    /// Returns the unique jobs. A sender that takes over from a dead sender sends under the id of one of
+    /// them.
     pub(super) fn unique(&self) -> impl Iterator<Item = &Spec> {
         self.actions.iter().filter_map(|action| match &action.what {
-            What::Unique { spec, .. } => Some(spec),
+            ActionKind::Unique { spec, .. } => Some(spec),
             _ => None,
         })
     }
 
-    /// Returns the list in which a job is sent, by the number of its action, and its place there.
+    /// Returns the list in which a job is sent, by the index of its action, and its place there.
     pub(super) fn place_in_list(&self, id: &str) -> Option<(usize, usize)> {
         let place = |(list, action): (usize, &Action)| match &action.what {
-            What::SendAll(specs) => Some((list, specs.iter().position(|spec| spec.id == id)?)),
+            ActionKind::SendAll(specs) => Some((list, specs.iter().position(|spec| spec.id == id)?)),
             _ => None,
         };
         self.actions.iter().enumerate().find_map(place)
@@ -92,7 +93,7 @@ impl Plan {
     pub(super) fn fans(&self) -> Vec<&Fan> {
         let mut found: Vec<&Fan> = Vec::new();
         let planned = self.actions.iter().filter_map(|action| match &action.what {
-            What::Batch(fan) => Some(fan),
+            ActionKind::Batch(fan) => Some(fan),
             _ => None,
         });
         found.extend(planned);
@@ -107,14 +108,14 @@ impl Plan {
 }
 
 /// The function that draws an action of a feature.
-type Kind<'a> = (Feature, fn(&mut Drawing<'a>) -> What);
+type Kind<'a> = (Feature, fn(&mut Drawing<'a>) -> ActionKind);
 
 pub(super) struct Drawing<'a> {
     pub(super) rng: StdRng,
     features: &'a [Feature],
     jobs: u32,
     batches: u32,
-    /// The jobs that were drawn.
+    /// The jobs that have been drawn.
     sent: Vec<Spec>,
 }
 
@@ -123,7 +124,7 @@ impl<'a> Drawing<'a> {
         self.features.contains(&feature)
     }
 
-    /// Uses a feature now and then, if the world has it.
+    /// Draws whether to use a feature, with probability `share` if the world has it.
     pub(super) fn uses(&mut self, feature: Feature, share: f64) -> bool {
         self.has(feature) && self.rng.random_bool(share)
     }
@@ -138,37 +139,37 @@ impl<'a> Drawing<'a> {
         Action { at, actor, what: self.what() }
     }
 
-    fn what(&mut self) -> What {
-        let mut rare: Vec<fn(&mut Self) -> What> = Vec::new();
+    fn what(&mut self) -> ActionKind {
+        let mut rare: Vec<fn(&mut Self) -> ActionKind> = Vec::new();
         let kinds: &[Kind<'a>] = &[
             (Feature::SendAll, |draw| {
-                What::SendAll((0..draw.rng.random_range(2..6)).map(|_| draw.spec()).collect())
+                ActionKind::SendAll((0..draw.rng.random_range(2..6)).map(|_| draw.spec()).collect())
             }),
             (Feature::Unique, Self::unique),
-            (Feature::Cancel, |_| What::Cancel),
-            (Feature::CancelUnique, |draw| What::CancelUnique { key: draw.key() }),
-            (Feature::Batches, |draw| What::Batch(draw.fan(1))),
+            (Feature::Cancel, |_| ActionKind::Cancel),
+            (Feature::CancelUnique, |draw| ActionKind::CancelUnique { key: draw.key() }),
+            (Feature::Batches, |draw| ActionKind::Batch(draw.fan(1))),
             (Feature::Forged, Self::forge),
-            (Feature::Forged, |draw| What::Steal { id: draw.next_id('f'), choice: draw.rng.random() }),
+            (Feature::Forged, |draw| ActionKind::Steal { id: draw.next_id('f'), choice: draw.rng.random() }),
             (Feature::Versions, Self::release),
             (Feature::Redrive, |draw| {
                 let dies = draw.uses(Feature::SenderCrashes, 0.5);
                 let slow = draw.rng.random_bool(0.3);
-                What::Redrive {
+                ActionKind::Redrive {
                     dies_at: dies.then(|| draw.rng.random_range(3..15)),
                     per_second: slow.then_some(1),
                 }
             }),
-            (Feature::Purge, |_| What::Purge),
-            (Feature::Clear, |_| What::Clear),
-            (Feature::Sweep, |_| What::Sweep),
-            (Feature::Journal, |_| What::Search),
-            (Feature::Pause, |draw| What::Pause { time: draw.seconds(40) }),
-            (Feature::PausesWithEnd, |draw| What::PauseFor { time: draw.seconds(90) }),
-            (Feature::CancelPlans, |draw| What::CancelAll { key: draw.key() }),
-            (Feature::Canaries, |_| What::RedriveAfterCanary),
-            (Feature::Threshold, |draw| What::Threshold { attempts: draw.rng.random_range(1..6) }),
-            (Feature::SenderCrashes, |draw| What::KillSender {
+            (Feature::Purge, |_| ActionKind::Purge),
+            (Feature::Clear, |_| ActionKind::Clear),
+            (Feature::Sweep, |_| ActionKind::Sweep),
+            (Feature::Journal, |_| ActionKind::Search),
+            (Feature::Pause, |draw| ActionKind::Pause { time: draw.seconds(40) }),
+            (Feature::PausesWithEnd, |draw| ActionKind::PauseFor { time: draw.seconds(90) }),
+            (Feature::CancelPlans, |draw| ActionKind::CancelAll { key: draw.key() }),
+            (Feature::Canaries, |_| ActionKind::RedriveAfterCanary),
+            (Feature::Threshold, |draw| ActionKind::Threshold { attempts: draw.rng.random_range(1..6) }),
+            (Feature::SenderCrashes, |draw| ActionKind::KillSender {
                 call: draw.rng.random_range(0..12),
                 applied: draw.rng.random(),
             }),
@@ -181,10 +182,10 @@ impl<'a> Drawing<'a> {
             let draw = *rare.choose(&mut self.rng).unwrap();
             return draw(self);
         }
-        What::Send(self.spec())
+        ActionKind::Send(self.spec())
     }
 
-    fn incident(&mut self) -> Option<What> {
+    fn incident(&mut self) -> Option<ActionKind> {
         if !self.rng.random_bool(0.25) {
             return None;
         }
@@ -196,7 +197,7 @@ impl<'a> Drawing<'a> {
             Incident::Restart { .. } => Feature::Restarts,
             _ => Feature::Outages,
         };
-        self.has(feature).then_some(What::Incident(incident))
+        self.has(feature).then_some(ActionKind::Incident(incident))
     }
 
     pub(super) fn key(&mut self) -> String {
@@ -208,12 +209,9 @@ impl<'a> Drawing<'a> {
         format!("{letter}{}.", self.jobs)
     }
 
-    /// Returns a job, sometimes the same as an earlier one but for its source.
+    /// Draws a job, sometimes a copy of an earlier one with another source.
     pub(super) fn spec(&mut self) -> Spec {
-        let spec = match self.uses(Feature::Sources, 0.3) {
-            true => self.namesake(),
-            false => None,
-        };
+        let spec = if self.uses(Feature::Sources, 0.3) { self.namesake() } else { None };
         let spec = spec.unwrap_or_else(|| self.new_spec());
         self.sent.push(spec.clone());
         spec
@@ -231,7 +229,7 @@ impl<'a> Drawing<'a> {
         let in_order = self.uses(Feature::InOrder, 0.7);
         let mut id = self.next_id('j');
         if self.jobs > 1 && self.uses(Feature::Sources, 0.4) {
-            // Another sender has used the id already, or will.
+            // Another sender uses the same id, earlier or later.
             id = format!("/sender{} j{}.", self.jobs, self.rng.random_range(1..self.jobs));
         }
         let key = (in_order || self.rng.random_bool(0.2)).then(|| self.key());
@@ -241,19 +239,13 @@ impl<'a> Drawing<'a> {
             .then(|| Duration::from_secs(31) + self.seconds(60));
         let script = self.script(1);
         let resend = self.has(Feature::Resend);
-        let header = match self.uses(Feature::Headers, 0.3) {
-            true => self.rng.random_range(60_000..65_500),
-            false => 0,
-        };
+        let header = if self.uses(Feature::Headers, 0.3) { self.rng.random_range(60_000..65_500) } else { 0 };
         Spec { id, script, bytes: if large { 70_000 } else { 10 }, header, key, in_order, delay, ttl, resend }
     }
 
     fn script(&mut self, depth: u32) -> Script {
         let long = self.rng.random_bool(0.1);
-        let fail = match self.uses(Feature::Fail, 0.3) {
-            true => self.rng.random_range(1..=4),
-            false => 0,
-        };
+        let fail = if self.uses(Feature::Fail, 0.3) { self.rng.random_range(1..=4) } else { 0 };
         Script {
             millis: if long { self.rng.random_range(5_000..60_000) } else { self.rng.random_range(0..2_000) },
             fail,
@@ -280,7 +272,7 @@ impl<'a> Drawing<'a> {
         Fan { id, children, options, interrupted, goes_on: self.rng.random(), join }
     }
 
-    /// Returns the options of a child. Children of one batch share a few keys.
+    /// Draws the options of a child. The children of a batch share a few keys.
     fn part_options(&mut self, batch: &str) -> PartOptions {
         let delay =
             self.uses(Feature::Delayed, 0.2).then(|| Duration::from_secs(self.rng.random_range(1..20)));
@@ -293,22 +285,27 @@ impl<'a> Drawing<'a> {
         options
     }
 
-    fn unique(&mut self) -> What {
+    fn unique(&mut self) -> ActionKind {
         let mut spec = self.spec();
-        // Whoever joins learns the id alone.
+        // A sender that joins learns only the id.
         spec.id = self.next_id('u');
         (spec.key, spec.ttl) = (Some(self.key()), None);
         let twice = self.uses(Feature::Twice, 0.4);
-        What::Unique { spec, window: Duration::from_secs(self.rng.random_range(5..120)), twice }
+        ActionKind::Unique { spec, window: Duration::from_secs(self.rng.random_range(5..120)), twice }
     }
 
-    fn forge(&mut self) -> What {
+    fn forge(&mut self) -> ActionKind {
         let (id, batch) = (self.next_id('f'), format!("b{}-", self.rng.random_range(1..4)));
-        What::Forge { id, batch, index: self.rng.random_range(0..3), continues: self.rng.random_bool(0.3) }
+        ActionKind::Forge {
+            id,
+            batch,
+            index: self.rng.random_range(0..3),
+            continues: self.rng.random_bool(0.3),
+        }
     }
 
-    fn release(&mut self) -> What {
+    fn release(&mut self) -> ActionKind {
         let count = self.rng.random_range(2..=4);
-        What::Release { ids: (0..count).map(|_| self.next_id('r')).collect(), newer: self.rng.random() }
+        ActionKind::Release { ids: (0..count).map(|_| self.next_id('r')).collect(), newer: self.rng.random() }
     }
 }

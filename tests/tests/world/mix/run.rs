@@ -1,4 +1,4 @@
-//! Runs plans, and shortens those that fail.
+//! Runs plans, and shortens the plans that fail.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use jobqueue_testing::world::{Builder, Finding, Profile, Run, World, shrink};
 
-use super::action::{Action, What};
+use super::action::{Action, ActionKind};
 use super::backend::Backend;
 use super::features::Feature;
 use super::plan::Plan;
 use super::{actors, checks, handlers};
 use crate::mix::diary::Diary;
 
-/// Returns the world that performs a plan. Nobody judges it yet.
+/// Returns a world that performs a plan, without judges.
 pub(super) fn world(backend: &Backend, plan: &Plan, diary: &Diary) -> Builder {
     let (played, diary) = (diary.clone(), diary.clone());
     let profile = Profile { faults: plan.faults, ..Profile::quiet() };
@@ -23,15 +23,18 @@ pub(super) fn world(backend: &Backend, plan: &Plan, diary: &Diary) -> Builder {
         .of(World::builder(), plan)
         .profile(profile)
         .sharded(plan.spread.0, plan.spread.1)
-        // Each job in order whose message vanished holds up its key for some eight minutes, one after another.
+        // A job in order whose message vanished holds up its key for some eight minutes, and such jobs add
+        // up.
         .patience(Duration::from_secs(3 * 3600))
-        .workers_with(plan.workers, move |worker, node| handlers::equip(worker, node, &node.world(), &diary))
+        .workers_with(plan.workers, move |worker, node| {
+            handlers::configure_worker(worker, node, &node.world(), &diary)
+        })
         .scenario(move |world| actors::play(world, played.clone()))
 }
 
 fn run(backend: &Backend, plan: &Plan, logs: bool) -> Run {
     let incidents = plan.actions.iter().filter_map(|action| match action.what {
-        What::Incident(incident) => Some((action.at, incident)),
+        ActionKind::Incident(incident) => Some((action.at, incident)),
         _ => None,
     });
     let incidents: Vec<_> = incidents.collect();
@@ -41,12 +44,13 @@ fn run(backend: &Backend, plan: &Plan, logs: bool) -> Run {
     world.run_with(plan.noise, &incidents)
 }
 
-/// Every storage call of a world.
+/// Returns every storage call of a world.
 pub(super) fn logged(backend: &Backend, plan: &Plan) -> String {
     run(backend, plan, true).calls
 }
 
-/// Ends the program with a word if the result is not dropped within ten minutes: a world takes seconds.
+/// Aborts the program with a message if the returned sender is not dropped within ten minutes. A world takes
+/// seconds.
 fn watch(noise: u64) -> Sender<()> {
     let (watched, ended) = channel();
     std::thread::spawn(move || {
@@ -67,13 +71,13 @@ pub(super) fn check(backend: &Backend, features: &[Feature], only: Option<u64>, 
     let next = AtomicU64::new(first);
     let threads = super::number("JOBQUEUE_THREADS").unwrap_or(2).min(count);
     let failures = Mutex::new(Vec::new());
-    let most = super::number("JOBQUEUE_FAILURES").unwrap_or(1) as usize;
+    let max_failures = super::number("JOBQUEUE_FAILURES").unwrap_or(1) as usize;
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + count || failures.lock().unwrap().len() >= most {
+                    if seed >= first + count || failures.lock().unwrap().len() >= max_failures {
                         return;
                     }
                     let begun = std::time::Instant::now();
@@ -104,7 +108,8 @@ pub(super) fn findings(backend: &Backend, plan: &Plan) -> Vec<Finding> {
     })
 }
 
-/// Returns the findings of a seed's world, with the shortest plan that shows them.
+/// Returns a report about the world of a seed, with the shortest plan that has the same finding, or `None` if
+/// it has no findings.
 fn failure(backend: &Backend, seed: u64, features: &[Feature]) -> Option<String> {
     let plan = Plan::draw(seed, features);
     let found = findings(backend, &plan);
@@ -137,8 +142,8 @@ fn failure(backend: &Backend, seed: u64, features: &[Feature]) -> Option<String>
     Some(text + &run.report())
 }
 
-/// The surroundings of the actions, which can be removed as a whole.
-const AROUND: [Feature; 7] = [
+/// Features that are not actions and can be removed as a whole.
+const REMOVABLE_FEATURES: [Feature; 7] = [
     Feature::Journal,
     Feature::Leader,
     Feature::Schedule,
@@ -148,9 +153,9 @@ const AROUND: [Feature; 7] = [
     Feature::Faults,
 ];
 
-/// Removes features and workers as long as the plan fails under the noise of some seed.
+/// Removes features and workers as long as the plan still fails under the noise of some seed.
 fn simplify(mut plan: Plan, fails: impl Fn(&Plan) -> bool) -> Plan {
-    for feature in AROUND {
+    for feature in REMOVABLE_FEATURES {
         if !plan.has(feature) {
             continue;
         }
@@ -178,7 +183,7 @@ fn under_some_noise(plan: Plan, fails: impl Fn(&Plan) -> bool) -> Option<Plan> {
     noises.find_map(|noise| Some(Plan { noise, ..plan.clone() }).filter(&fails))
 }
 
-/// Removes actions as long as the plan fails, under the noise of its own seed or of a few others.
+/// Removes actions as long as the plan still fails, under its present noise or a few others.
 fn shorten(plan: Plan, fails: impl Fn(&Plan) -> bool) -> Plan {
     let noise = Mutex::new(plan.noise);
     let with = |actions: &[Action], noise| Plan { actions: actions.to_vec(), noise, ..plan.clone() };

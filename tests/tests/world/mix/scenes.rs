@@ -1,4 +1,4 @@
-//! Scenes: actions that belong together, for what random actions seldom do one after the other.
+//! Scenes: sequences of actions that random plans would rarely contain.
 
 use std::time::Duration;
 
@@ -6,15 +6,16 @@ use jobqueue::storage::Operation;
 use jobqueue_testing::world::Incident;
 use rand::RngExt;
 
-use super::action::{Action, What};
+use super::action::{Action, ActionKind};
 use super::features::Feature;
 use super::plan::Drawing;
 use super::spec::{Script, Spec};
 
-/// The function that draws the actions of a scene, with their times since its beginning.
-type Scene<'a> = fn(&mut Drawing<'a>) -> Vec<(u64, usize, What)>;
+/// The function that draws the actions of a scene, each with its time in milliseconds since the start and its
+/// sender.
+type Scene<'a> = fn(&mut Drawing<'a>) -> Vec<(u64, usize, ActionKind)>;
 
-/// The features without which a scene is not drawn.
+/// The features that each scene needs.
 const NEEDED: [&[Feature]; 12] = [
     &[Feature::Redrive],
     &[Feature::Cancel, Feature::Faults],
@@ -31,21 +32,21 @@ const NEEDED: [&[Feature]; 12] = [
 ];
 
 impl Drawing<'_> {
-    /// Returns the actions of the scenes of this world, if it has any.
+    /// Draws the actions of the scenes of this world, if it has any.
     pub(super) fn scenes(&mut self) -> Vec<Action> {
         let scenes: [Scene<'_>; 12] = [
-            Self::dies_again,
-            Self::cancelled_late,
-            Self::taken_over,
-            Self::dies_in_an_outage,
-            Self::robbed,
-            Self::forgets,
-            Self::begins_late,
-            Self::stopped_in_an_outage,
-            Self::set_back,
-            Self::redriven_beside,
-            Self::cleared,
-            Self::cancelled_again,
+            Self::redriven_job_dies_again,
+            Self::cancellation_request_is_lost,
+            Self::unique_send_is_taken_over,
+            Self::job_dies_before_an_outage,
+            Self::payload_is_stolen,
+            Self::checkpoint_is_out_of_reach,
+            Self::worker_freezes_in_a_get,
+            Self::worker_stops_in_an_outage,
+            Self::clock_is_set_back,
+            Self::job_is_redriven_beside_its_message,
+            Self::queue_is_cleared,
+            Self::unique_work_is_cancelled_again,
         ];
         let mut actions = Vec::new();
         for (needed, scene) in NEEDED.into_iter().zip(scenes) {
@@ -68,142 +69,159 @@ impl Drawing<'_> {
         Spec { script, delay: None, ttl: None, header: 0, ..self.spec() }
     }
 
-    /// A redrive that is slower than the jobs that it puts back, or that dies between the put and the deletion.
-    fn dies_again(&mut self) -> Vec<(u64, usize, What)> {
+    /// A redrive is slower than the jobs that it puts back, or dies between the put and the deletion.
+    fn redriven_job_dies_again(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let jobs = (0..self.rng.random_range(3..6)).map(|_| self.rejected()).collect();
-        let redrive = What::Redrive { dies_at: None, per_second: self.rng.random::<bool>().then_some(1) };
-        let mut actions = vec![(0, 0, What::SendAll(jobs))];
+        let redrive =
+            ActionKind::Redrive { dies_at: None, per_second: self.rng.random::<bool>().then_some(1) };
+        let mut actions = vec![(0, 0, ActionKind::SendAll(jobs))];
         let later = self.rng.random_range(15_000..25_000);
         if self.uses(Feature::SenderCrashes, 0.5) {
             let applied = self.rng.random();
-            actions.push((later, 1, What::KillSenderAt { operation: Operation::Delete, applied }));
+            actions.push((later, 1, ActionKind::KillSenderAt { operation: Operation::Delete, applied }));
         }
         actions.push((later + 1, 1, redrive));
         actions
     }
 
-    /// A cancellation whose request is lost while the job is run.
-    fn cancelled_late(&mut self) -> Vec<(u64, usize, What)> {
+    /// The request of a cancellation is lost while the job runs.
+    fn cancellation_request_is_lost(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let script = Script { millis: self.rng.random_range(0..500), ..Script::default() };
         let spec = Spec { script, delay: None, ..self.spec() };
         let wait = Duration::from_millis(self.rng.random_range(1_000..15_000));
         let after = self.rng.random_range(100..3_000);
         vec![
-            (0, 0, What::Send(spec)),
-            (after, 0, What::LoseRequest { operation: Operation::Delete, wait }),
-            (after + 1, 0, What::Cancel),
+            (0, 0, ActionKind::Send(spec)),
+            (after, 0, ActionKind::LoseRequest { operation: Operation::Delete, wait }),
+            (after + 1, 0, ActionKind::Cancel),
         ]
     }
 
-    /// A sender of unique work dies after its put; another takes over and cancels.
-    fn taken_over(&mut self) -> Vec<(u64, usize, What)> {
+    /// A sender of unique work dies after its put. Another sender takes over and cancels.
+    fn unique_send_is_taken_over(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let (_, [first, second]) = self.unique_of_one_key([120, 90]);
         vec![
-            (0, 0, What::KillSenderAt { operation: Operation::Put, applied: true }),
+            (0, 0, ActionKind::KillSenderAt { operation: Operation::Put, applied: true }),
             (1, 0, first),
             (2_000, 1, second),
-            (75_000, 1, What::Cancel),
+            (75_000, 1, ActionKind::Cancel),
         ]
     }
 
     /// The queue is cleared while unique work waits, which is sent again within its window.
-    fn cleared(&mut self) -> Vec<(u64, usize, What)> {
+    fn queue_is_cleared(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let (_, [first, second]) = self.unique_of_one_key([120, 90]);
-        vec![(0, 0, first), (self.rng.random_range(2_000..20_000), 1, What::Clear), (40_000, 0, second)]
+        vec![(0, 0, first), (self.rng.random_range(2_000..20_000), 1, ActionKind::Clear), (40_000, 0, second)]
     }
 
-    /// A canceller of unique work dies after its deletion; another cancels it again, and it is sent again.
-    fn cancelled_again(&mut self) -> Vec<(u64, usize, What)> {
+    /// A canceller of unique work dies after its deletion. Another sender cancels the work again, and it is
+    /// sent again.
+    fn unique_work_is_cancelled_again(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let (key, [first, second]) = self.unique_of_one_key([240, 90]);
-        let cancel = || What::CancelUnique { key: key.clone() };
+        let cancel = || ActionKind::CancelUnique { key: key.clone() };
         vec![
             (0, 0, first),
-            (2_000, 1, What::KillSenderAt { operation: Operation::Delete, applied: true }),
+            (2_000, 1, ActionKind::KillSenderAt { operation: Operation::Delete, applied: true }),
             (2_001, 1, cancel()),
             (60_000, 0, cancel()),
             (80_000, 0, second),
         ]
     }
 
-    /// Returns a key and sends of unique work under it, with these delays in seconds.
-    fn unique_of_one_key<const N: usize>(&mut self, delays: [u64; N]) -> (String, [What; N]) {
+    /// Draws a key and sends of unique work under it, with these delays in seconds.
+    fn unique_of_one_key<const N: usize>(&mut self, delays: [u64; N]) -> (String, [ActionKind; N]) {
         let key = self.key();
         let sends = delays.map(|delay| {
             let (id, delay) = (self.next_id('u'), Some(Duration::from_secs(delay)));
             let spec = Spec { id, key: Some(key.clone()), delay, ttl: None, ..self.spec() };
-            What::Unique { spec, window: Duration::from_secs(300), twice: false }
+            ActionKind::Unique { spec, window: Duration::from_secs(300), twice: false }
         });
         (key, sends)
     }
 
-    /// The queues do not answer when a job in order has died, and before the next of its key has begun.
-    fn dies_in_an_outage(&mut self) -> Vec<(u64, usize, What)> {
+    /// The queues do not answer after a job in order has died and before the next job of its key has begun.
+    fn job_dies_before_an_outage(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let (key, time) = (self.key(), Duration::from_millis(self.rng.random_range(20_000..60_000)));
         let mut dying = Spec { in_order: true, key: Some(key.clone()), ..self.rejected() };
         dying.script.millis = 15_000;
         let next = Spec { in_order: true, key: Some(key), delay: None, ttl: None, header: 0, ..self.spec() };
         vec![
-            (0, 0, What::SendAll(vec![dying, next])),
-            (13_000, 0, What::Incident(Incident::QueuesOut { account: 0, time })),
+            (0, 0, ActionKind::SendAll(vec![dying, next])),
+            (13_000, 0, ActionKind::Incident(Incident::QueuesOut { account: 0, time })),
         ]
     }
-    /// A job of another queue refers to the payload of a job that still waits, and its dead letter is purged.
-    fn robbed(&mut self) -> Vec<(u64, usize, What)> {
+
+    /// A job of another queue refers to the payload of a job that still waits, and the dead letter of the
+    /// referring job is purged.
+    fn payload_is_stolen(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let delay = Some(Duration::from_secs(self.rng.random_range(40..60)));
         let robbed = Spec { bytes: 70_000, delay, ttl: None, header: 0, ..self.spec() };
         let (id, choice) = (self.next_id('f'), self.rng.random());
-        vec![(0, 0, What::Send(robbed)), (3_000, 1, What::Steal { id, choice }), (30_000, 1, What::Purge)]
+        vec![
+            (0, 0, ActionKind::Send(robbed)),
+            (3_000, 1, ActionKind::Steal { id, choice }),
+            (30_000, 1, ActionKind::Purge),
+        ]
     }
-    /// The blobs do not answer when a job that has saved a large checkpoint is tried again.
-    fn forgets(&mut self) -> Vec<(u64, usize, What)> {
+
+    /// The blobs do not answer when a job that has saved a large checkpoint is retried.
+    fn checkpoint_is_out_of_reach(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let script =
             Script { millis: 12_000, fail: 1, checkpoints: 1, large_checkpoints: true, ..Script::default() };
         let spec = Spec { script, bytes: 10, delay: None, ttl: None, header: 0, ..self.spec() };
         let time = Duration::from_millis(self.rng.random_range(20_000..60_000));
-        vec![(0, 0, What::Send(spec)), (13_000, 0, What::Incident(Incident::BlobsOut { account: 0, time }))]
+        vec![
+            (0, 0, ActionKind::Send(spec)),
+            (13_000, 0, ActionKind::Incident(Incident::BlobsOut { account: 0, time })),
+        ]
     }
-    /// A worker is frozen while it gets jobs, for longer than their leases last.
-    fn begins_late(&mut self) -> Vec<(u64, usize, What)> {
+
+    /// A worker is frozen while it receives jobs, for longer than their leases last.
+    fn worker_freezes_in_a_get(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let time = Duration::from_millis(self.rng.random_range(25_000..60_000));
         let get = Incident::FreezeAtCall { worker: 0, operation: Operation::Get, applied: true, time };
         let jobs = (0..3).map(|_| Spec { delay: None, ..self.spec() }).collect();
-        vec![(0, 0, What::SendAll(jobs)), (200, 0, What::Incident(get))]
+        vec![(0, 0, ActionKind::SendAll(jobs)), (200, 0, ActionKind::Incident(get))]
     }
+
     /// A worker shuts down while its leases cannot be renewed.
-    fn stopped_in_an_outage(&mut self) -> Vec<(u64, usize, What)> {
+    fn worker_stops_in_an_outage(&mut self) -> Vec<(u64, usize, ActionKind)> {
         let script = Script { millis: 60_000, ..Script::default() };
         let spec = Spec { script, delay: None, ttl: None, ..self.spec() };
         let time = Duration::from_millis(self.rng.random_range(30_000..45_000));
         let worker = self.rng.random_range(0..3);
         vec![
-            (0, 0, What::Send(spec)),
-            (13_000, 0, What::Incident(Incident::QueuesOut { account: 0, time })),
-            (self.rng.random_range(14_000..30_000), 0, What::Incident(Incident::Restart { worker })),
-        ]
-    }
-    /// A worker's clock is set back when its journal has one moment: it was written some 15 seconds after the worker's start.
-    fn set_back(&mut self) -> Vec<(u64, usize, What)> {
-        let skew = |millis| What::Incident(Incident::Skew { worker: 0, millis });
-        let (before, after) = (self.short_jobs(), self.short_jobs());
-        vec![
-            (0, 0, What::Incident(Incident::Restart { worker: 0 })),
-            (8_000, 0, skew(5_000)),
-            (self.rng.random_range(14_000..17_000), 0, What::SendAll(before)),
-            (19_500, 0, skew(-5_000)),
-            (20_000, 1, What::SendAll(after)),
+            (0, 0, ActionKind::Send(spec)),
+            (13_000, 0, ActionKind::Incident(Incident::QueuesOut { account: 0, time })),
+            (self.rng.random_range(14_000..30_000), 0, ActionKind::Incident(Incident::Restart { worker })),
         ]
     }
 
-    /// Jobs are redriven while their messages are left, because each worker was frozen before it deleted one.
-    fn redriven_beside(&mut self) -> Vec<(u64, usize, What)> {
-        let mut actions = vec![(0, 0, What::SendAll((0..3).map(|_| self.rejected()).collect()))];
+    /// The clock of a worker is set back after its journal was written once, some 15 seconds after the
+    /// worker's start.
+    fn clock_is_set_back(&mut self) -> Vec<(u64, usize, ActionKind)> {
+        let skew = |millis| ActionKind::Incident(Incident::Skew { worker: 0, millis });
+        let (before, after) = (self.short_jobs(), self.short_jobs());
+        vec![
+            (0, 0, ActionKind::Incident(Incident::Restart { worker: 0 })),
+            (8_000, 0, skew(5_000)),
+            (self.rng.random_range(14_000..17_000), 0, ActionKind::SendAll(before)),
+            (19_500, 0, skew(-5_000)),
+            (20_000, 1, ActionKind::SendAll(after)),
+        ]
+    }
+
+    /// Jobs are redriven while their messages are left, because each worker was frozen before it deleted a
+    /// message.
+    fn job_is_redriven_beside_its_message(&mut self) -> Vec<(u64, usize, ActionKind)> {
+        let mut actions = vec![(0, 0, ActionKind::SendAll((0..3).map(|_| self.rejected()).collect()))];
         for worker in 0..3 {
             let time = Duration::from_millis(self.rng.random_range(30_000..60_000));
             let operation = Operation::Delete;
             let freeze = Incident::FreezeAtCall { worker, operation, applied: false, time };
-            actions.push((1, 0, What::Incident(freeze)));
+            actions.push((1, 0, ActionKind::Incident(freeze)));
         }
-        let redrive = What::Redrive { dies_at: None, per_second: None };
+        let redrive = ActionKind::Redrive { dies_at: None, per_second: None };
         actions.push((self.rng.random_range(8_000..15_000), 1, redrive));
         actions
     }

@@ -1,4 +1,4 @@
-//! The instructions to a job, and the options of its send.
+//! The script of a job, and the options of its send.
 
 use std::time::Duration;
 
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 /// The steps of a handler.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Script {
-    /// The time that the handler works.
+    /// The time for which the handler works.
     pub(super) millis: u64,
     /// The number of attempts that fail before one succeeds.
     pub(super) fail: u32,
-    /// True if these attempts panic.
+    /// True if these attempts panic instead of returning an error.
     pub(super) panic: bool,
-    /// The number of deliveries that snooze first.
+    /// The number of first deliveries that snooze.
     pub(super) snooze: u32,
     /// True if the handler rejects the job.
     pub(super) reject: bool,
-    /// The number of checkpoints that it saves.
+    /// The number of checkpoints that the handler saves.
     pub(super) checkpoints: u32,
     /// True if the checkpoints are large.
     pub(super) large_checkpoints: bool,
     pub(super) step: bool,
     pub(super) once: bool,
-    /// The batch that it sends.
+    /// The batch that the handler sends.
     pub(super) fan: Option<Box<Fan>>,
-    /// True if it starts the batch in a durable step, before it can fail.
+    /// True if the handler starts the batch in a durable step, before it can fail.
     pub(super) fan_in_step: bool,
 }
 
@@ -34,10 +34,11 @@ pub(super) struct Script {
 pub(super) struct Fan {
     pub(super) id: String,
     pub(super) children: Vec<Script>,
-    /// The options of the children, as many as there are.
+    /// The options of the children, in their order.
     #[serde(default)]
     pub(super) options: Vec<PartOptions>,
-    /// True if it is interrupted after its children are sent, and begun anew with fewer, which must be refused.
+    /// True if the batch is interrupted after its children are sent, and begun again with fewer children,
+    /// which must be refused.
     pub(super) interrupted: bool,
     /// True if a dead child counts as ended.
     pub(super) goes_on: bool,
@@ -62,15 +63,15 @@ impl Fan {
     }
 }
 
-/// One send.
+/// A send.
 #[derive(Debug, Clone)]
 pub(super) struct Spec {
-    /// The job as the history names it: its id, with its source before it if it has one of its own.
+    /// The name of the job in the history: its id, prefixed by the source if it has its own.
     pub(super) id: String,
     pub(super) script: Script,
     /// The size of the payload in bytes.
     pub(super) bytes: usize,
-    /// Bytes of an attribute.
+    /// The size of a header in bytes.
     pub(super) header: usize,
     pub(super) key: Option<String>,
     pub(super) in_order: bool,
@@ -81,7 +82,7 @@ pub(super) struct Spec {
 }
 
 impl Spec {
-    /// Returns the source, if the job has one of its own, and the id.
+    /// Returns the source, if the job has its own, and the id.
     pub(super) fn identity(&self) -> (Option<&str>, &str) {
         match self.id.split_once(' ') {
             Some((source, id)) => (Some(source), id),

@@ -23,7 +23,7 @@ impl Actor {
 
     async fn redrive_of<M: QueueMessage>(&self, per_second: Option<u32>) -> Result<(), Error> {
         let queue = self.queue::<M>().await?;
-        // Those that die for good are left, so that the world comes to an end.
+        // A redrive does not repeat: jobs that die again stay dead, so that the world comes to an end.
         let node = self.node.clone();
         let options = DeadLetterOptions::new().filter(move |letter| {
             node.redriven(&subject(&letter.source, &letter.id));
@@ -63,7 +63,7 @@ impl Actor {
         let cleared = queue.clear().await;
         if cleared.is_ok() {
             self.note(Note::Cleared { began });
-            // What is sent later is not cleared.
+            // Jobs that are sent later are not cleared.
             let history = self.world.history();
             let has_begun = |id: &str| {
                 let of_job = history.iter().filter(|entry| entry.job.as_deref() == Some(id));
@@ -83,7 +83,7 @@ impl Actor {
     }
 
     pub(super) async fn pause(&self, time: Duration) -> Result<(), Error> {
-        // Its answer may be lost: it holds all the same.
+        // The answer may be lost. The pause holds nevertheless.
         drop(self.set("paused", "true").await);
         sleep(time).await;
         self.diary.note_end_of_pauses(&self.world, self.node.name());
@@ -100,7 +100,7 @@ impl Actor {
         self.set("poisonthreshold", &attempts.to_string()).await
     }
 
-    /// Changes one setting of the queue of work.
+    /// Changes a setting of the queue of work.
     async fn set(&self, name: &str, value: &str) -> Result<(), Error> {
         self.world.note(self.node.name(), format!("sets {name} to {value}"));
         let queue = self.queue::<Work>().await?;

@@ -1,6 +1,6 @@
-//! Planted defects: each check of a world's judge is shown to report the defect that it is for.
+//! Planted defects: for each check of the judge of worlds, shows that it reports the defect that it is for.
 //!
-//! | what the judge reports | the planted defect |
+//! | the finding of the judge | the planted defect |
 //! |---|---|
 //! | an acknowledged job is lost | [`ForgetsPuts`](Defect::ForgetsPuts), for a job of the scenario and for a follow-up |
 //! | a refused job runs | [`StoresRefused`](Defect::StoresRefused), for a job of the scenario and for a follow-up |
@@ -17,8 +17,8 @@
 //! | a job has too many attempts, a job has too few attempts, a failed attempt is not counted | a history that no storage can cause (`checks/attempts.rs`) |
 //! | the world itself failed | a worker that cannot be built |
 //!
-//! Nothing else goes wrong in these worlds, so that no fault can be the cause of what happens. The checks of the mix of all features
-//! have defects of their own (`mix/checks/planted.rs`).
+//! Nothing else fails in these worlds, so no fault can be a cause. The checks of the mix of all features have
+//! their own planted defects (`mix/checks/planted.rs`).
 
 pub(super) mod queues;
 
@@ -49,7 +49,7 @@ struct Receipt {}
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
     Careful,
-    /// Has its effect twice.
+    /// Has its effect twice in a run.
     Repeats,
     /// Always fails.
     Fails,
@@ -72,7 +72,7 @@ async fn order(
         Manner::RejectsLater if job.dequeue_count > 1 => return Err(JobError::dead_letter("as planted")),
         _ => {}
     }
-    // A follow-up that is refused is no reason to charge again.
+    // A refused follow-up is no reason to charge again.
     drop(ctx.queue::<Receipt>().await?.send(&Receipt {}).await);
     Ok(())
 }
@@ -82,14 +82,14 @@ async fn receipt(_: Receipt) -> Result<(), JobError> {
     Ok(())
 }
 
-/// A storage in memory with a defect that concerns what a word says.
+/// Returns `storage` with a defect that affects queues and messages that contain `word`.
 pub(super) fn broken(storage: &Storage, defect: Defect, word: &'static str) -> Storage {
     let (inner, seen) = (Arc::clone(storage.queues().store()), Arc::new(Mutex::new(Seen::default())));
     let queues = BrokenQueues { inner, defect, word, seen };
     Storage::new(Arc::new(queues), Arc::clone(storage.blobs()), "a broken storage")
 }
 
-/// A world of a shop with two workers in which nothing fails.
+/// Returns the world of a shop with two workers in which nothing fails.
 fn shop(manner: Manner, millis: u64) -> Builder {
     World::builder()
         .profile(Profile::quiet())
@@ -111,7 +111,8 @@ fn findings(world: &Builder) -> Vec<String> {
     run.findings.iter().map(|finding| format!("{}: {}", finding.what, finding.subject)).collect()
 }
 
-/// Asserts that a shop on a storage with this defect shows something, and the same shop without the defect nothing at all.
+/// Asserts that a shop has the finding `what` on a storage with this defect, and that the same shop has no
+/// findings without the defect.
 #[track_caller]
 fn assert_found(defect: Defect, word: &'static str, manner: Manner, millis: u64, what: &str) {
     let shop = shop(manner, millis);
@@ -129,7 +130,7 @@ fn assert_found(defect: Defect, word: &'static str, manner: Manner, millis: u64,
 #[test]
 fn forgotten_message_is_found() {
     assert_found(Defect::ForgetsPuts, "orders", Manner::Careful, 300, "an acknowledged job is lost: order0");
-    // The follow-ups are known by their puts alone.
+    // Follow-ups are known only by their puts.
     assert_found(Defect::ForgetsPuts, "receipts", Manner::Careful, 300, "an acknowledged job is lost");
 }
 
@@ -195,7 +196,8 @@ fn worker_that_cannot_be_built_is_found() {
     assert!(found.iter().any(|found| found.starts_with("the world itself failed")), "{found:?}");
 }
 
-// The first look of the judge kept the dead letters, on Service Bus for minutes: the judges of a scenario saw none.
+// The judge used to keep the dead letters leased, on Service Bus for minutes, so that the judges of a
+// scenario saw none.
 #[test]
 fn judges_of_a_scenario_see_dead_letters() {
     let judged = shop(Manner::Fails, 10).judge(|world| async move {

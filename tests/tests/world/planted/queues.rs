@@ -1,4 +1,4 @@
-//! Queues with one planted defect, over those of a storage without it.
+//! Queues with a planted defect, over the queues of a sound storage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -15,25 +15,25 @@ use jobqueue::storage::{
 /// A defect of a storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Defect {
-    /// A put is acknowledged, and its message is not stored.
+    /// A put is acknowledged, but its message is not stored.
     ForgetsPuts,
-    /// A put is refused for certain, and its message is stored.
+    /// A put is certainly refused, but its message is stored.
     StoresRefused,
-    /// The first deletion of a message is acknowledged and not made.
+    /// The first deletion of a message is acknowledged, but not performed.
     KeepsDeleted,
     /// A leased message is handed out again, as if its visibility timeout did not count.
     HandsOutLeased,
     /// A leased message is handed out again under a smaller dequeue count.
     CountsBackwards,
-    /// A renewal is acknowledged and not made, and any receipt is accepted.
+    /// A renewal is acknowledged, but not performed, and any receipt is accepted.
     DoesNotRenew,
-    /// A change of the text is acknowledged and not made, and no delivery is counted.
+    /// A change of the text is acknowledged, but not performed, and no delivery is counted.
     ForgetsFailures,
-    /// Messages are counted and never delivered.
+    /// Messages are counted, but never delivered.
     Hides,
 }
 
-/// Queues with a defect; a word in the name of a queue or in the text of a message says what it concerns.
+/// Queues with a defect, which affects queues whose name contains `word`, and messages whose text does.
 #[derive(Debug, Clone)]
 pub(in super::super) struct BrokenQueues {
     pub(super) inner: Arc<dyn QueueStore>,
@@ -42,10 +42,10 @@ pub(in super::super) struct BrokenQueues {
     pub(super) seen: Arc<Mutex<Seen>>,
 }
 
-/// The messages that a broken storage has seen.
+/// The messages that the broken storage has handed out.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// The messages that are leased, by id, with the number of further deliveries that are due.
+    /// The leased messages by id, each with the number of further deliveries that are due.
     leased: BTreeMap<String, (LeasedMessage, u32)>,
     kept: BTreeSet<String>,
 }
@@ -60,7 +60,7 @@ impl BrokenQueues {
         self.defect == defect && self.concerns(queue, text)
     }
 
-    /// Returns a message that another process has, if the storage hands out leased ones.
+    /// Returns a message that another process has leased, if the storage is to hand out leased messages.
     fn leased_again(&self, queue: &QueueName) -> Option<LeasedMessage> {
         let mut seen = self.seen.lock().unwrap();
         let due = seen.leased.values_mut().find(|(message, due)| {
@@ -76,7 +76,7 @@ impl BrokenQueues {
         Some(again)
     }
 
-    /// Returns the message with the receipt that its storage expects.
+    /// Returns the message with the newest receipt, which the inner storage expects.
     fn with_newest_receipt(&self, message: &MessageRef) -> MessageRef {
         let seen = self.seen.lock().unwrap();
         let newest = seen.leased.get(message.id.as_str()).filter(|_| self.defect == Defect::DoesNotRenew);

@@ -1,4 +1,4 @@
-//! Attempts are bounded and counted.
+//! Judges that attempts are bounded and counted.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,9 +14,9 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut found = Vec::new();
     let changed = changed_queues(evidence);
     for job in evidence.jobs() {
-        // A lower threshold may end a job before its last attempt.
+        // A threshold that was lowered may end a job before its last attempt.
         let threshold_changes = job.queues().any(|queue| changed.contains(queue));
-        // Not for each message: the job may be redriven, and have copies.
+        // Tracked per job, not per message: the job may be redriven and have copies.
         let mut had_last_attempt = false;
         let mut failures = 0;
         for entry in &job.entries {
@@ -40,14 +40,14 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
                     ));
                 }
                 Fact::Settled { delivery, outcome: Outcome::DeadLettered(reason), .. }
-                    if *reason == Reason::MAX_DELIVERIES && *delivery <= LEAST_DELIVERIES =>
+                    if *reason == Reason::MAX_DELIVERIES && *delivery <= MIN_DELIVERIES =>
                 {
                     found.push(job.finding(
                         "a job has too few deliveries",
                         format!("it was dead-lettered for them at {:?}, in delivery {delivery}", entry.at),
                     ));
                 }
-                // The job may be redriven, and then has all its attempts again.
+                // A redriven job has all its attempts again.
                 Fact::Settled { outcome: Outcome::DeadLettered(_), .. } => failures = 0,
                 _ => {}
             }
@@ -60,7 +60,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// Returns the queues whose number of attempts is set.
+/// Returns the queues whose number of attempts was changed.
 fn changed_queues(evidence: &Evidence) -> BTreeSet<&str> {
     let changed = evidence.history.iter().filter_map(|entry| match &entry.fact {
         Fact::Threshold { queue, .. } => Some(&**queue),
@@ -69,16 +69,19 @@ fn changed_queues(evidence: &Evidence) -> BTreeSet<&str> {
     changed.collect()
 }
 
-/// The deliveries that a job has at least: those of a queue whose threshold is 1. The storage counts those too that cost the job none.
-const LEAST_DELIVERIES: u32 = 24;
+/// The minimum number of deliveries after which a job is dead-lettered for them, which applies to a queue
+/// whose threshold is 1. The storage also counts deliveries that do not count for the job.
+const MIN_DELIVERIES: u32 = 24;
 
-/// The time after a release in which a worker that is shutting down has ended. It does not pass while its process is stopped.
-const SHUTDOWN: Duration = Duration::from_secs(60);
+/// The maximum time from a release to the end of a worker that is shutting down. The time during which its
+/// process is stopped does not count.
+const MAX_SHUTDOWN_TIME: Duration = Duration::from_secs(60);
 
-/// A failed run whose worker put the message back, after which it is delivered again under the same attempt. The failure of a handler
-/// that a shutdown has cancelled costs no attempt.
+/// Returns a failed run after which the worker put the message back and a later delivery has the same
+/// attempt. A handler that failed because a shutdown cancelled it costs no attempt.
 fn uncounted(evidence: &Evidence, job: &Job<'_>, runs: &[Run<'_>]) -> Option<Finding> {
-    // A delivery is settled after its run: an earlier end is that of another message which was inserted at the same moment.
+    // A delivery is settled after its run. An earlier settlement belongs to another message that was inserted
+    // at the same moment.
     let failed = runs.iter().filter_map(|run| match run.end {
         Some((RunEnd::Failed, ended)) => Some((run, ended)),
         _ => None,
@@ -101,17 +104,17 @@ fn uncounted(evidence: &Evidence, job: &Job<'_>, runs: &[Run<'_>]) -> Option<Fin
     })
 }
 
-/// Returns whether a worker was stopped before one of its entries, or ends soon after it.
+/// Returns whether a worker was asked to stop before an entry of its process, or ended soon after the entry.
 fn shuts_down(evidence: &Evidence, put_back: &Entry) -> bool {
     let is_asked = |fact: &Fact| matches!(fact, Fact::Incident(Disturbance::StopRequested));
     let mut before = evidence.history[..put_back.number].iter();
-    // It may die before it has ended.
+    // The process may die before the worker has ended.
     if before.any(|entry| entry.node == put_back.node && is_asked(&entry.fact)) {
         return true;
     }
     let mut since = Some(put_back.at);
     for entry in &evidence.history[put_back.number..] {
-        if since.is_some_and(|since| entry.at > since + SHUTDOWN) {
+        if since.is_some_and(|since| entry.at > since + MAX_SHUTDOWN_TIME) {
             return false;
         }
         match &entry.fact {
@@ -131,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the history of job `j` in process `w`: these facts, a second apart.
+    /// Returns the history of job `j` in process `w`: the given facts, one second apart.
     fn history(facts: Vec<Fact>) -> Evidence {
         let entry = |(number, fact)| {
             let at = Duration::from_secs(number as u64);
@@ -199,9 +202,9 @@ mod tests {
         assert!(check(&history(facts(2))).is_empty());
         let found = check(&history(facts(1)));
         assert_eq!(found[0].what, "a failed attempt is not counted");
-        // The failure of a handler that a shutdown has cancelled costs no attempt.
-        let mut told = facts(1);
-        told.insert(0, Fact::Incident(Disturbance::StopRequested));
-        assert!(check(&history(told)).is_empty());
+        // A handler that failed because a shutdown cancelled it costs no attempt.
+        let mut cancelled = facts(1);
+        cancelled.insert(0, Fact::Incident(Disturbance::StopRequested));
+        assert!(check(&history(cancelled)).is_empty());
     }
 }

@@ -1,4 +1,5 @@
-//! A job that is done neither runs again nor dies without a cause, and a job that is dead does not run.
+//! Judges that a job that is done neither runs again nor dies without a cause, and that a dead job does not
+//! run.
 
 use std::time::SystemTime;
 
@@ -24,19 +25,21 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
                 ),
             )
         }));
-        found.extend(died(&job));
-        found.extend(runs_beside_its_letter(&job));
+        found.extend(dead_lettered_when_done(&job));
+        found.extend(runs_after_its_letter(&job));
         if evidence.dead.contains(&**job.id) {
-            found.extend(left_behind(&job));
+            found.extend(keeps_its_letter(&job));
         }
     }
     found
 }
 
-/// Returns whether an event of this job, or of the process that had its lease, explains that it ran again after it was done.
+/// Returns whether an event of this job, or of the process that had its lease, explains why the job ran again
+/// after it was done.
 pub(super) fn has_cause(job: &Job<'_>, first: &Run<'_>, second: &Run<'_>) -> bool {
     let copies = first.message != second.message && job.has_copies(second.began.number);
-    // Runs of other messages in between do not matter: the lease of this message is that of its last run.
+    // Ignores runs of other messages in between: the lease of this message belongs to the process of its last
+    // run.
     let same = job
         .runs
         .iter()
@@ -48,17 +51,18 @@ pub(super) fn has_cause(job: &Job<'_>, first: &Run<'_>, second: &Run<'_>) -> boo
     copies || lost || job.is_about_to_expire(second.began)
 }
 
-/// A job that was done is dead-lettered.
-fn died(job: &Job<'_>) -> Option<Finding> {
+/// Finds a job that was done and is dead-lettered later.
+fn dead_lettered_when_done(job: &Job<'_>) -> Option<Finding> {
     job.entries.iter().find_map(|entry| {
         let Fact::Settled { inserted, outcome: Outcome::DeadLettered(reason), .. } = &entry.fact else {
             return None;
         };
         let is_before = |run: &&Run<'_>| run.is_done() && run.has_ended(entry.number);
         let done = job.runs.iter().find(is_before)?;
-        let is_explained = match *inserted == Some(done.message) {
-            true => job.may_lose_lease(done, entry.number) && !is_remembered(job, done, entry),
-            false => job.has_copies(entry.number),
+        let is_explained = if *inserted == Some(done.message) {
+            job.may_lose_lease(done, entry.number) && !is_remembered(job, done, entry)
+        } else {
+            job.has_copies(entry.number)
         };
         (!is_explained && !job.is_about_to_expire(entry)).then(|| {
             job.finding(
@@ -72,8 +76,8 @@ fn died(job: &Job<'_>) -> Option<Finding> {
     })
 }
 
-/// Returns whether the process of an entry has reported before that the message of a run is done: it remembers that, whatever became of
-/// the deletion.
+/// Returns whether the process of an entry has already reported the message of a run as done. The process
+/// remembers that, whether or not the deletion succeeded.
 fn is_remembered(job: &Job<'_>, done: &Run<'_>, entry: &Entry) -> bool {
     job.entries.iter().any(|earlier| {
         earlier.number < entry.number
@@ -86,11 +90,12 @@ fn is_remembered(job: &Job<'_>, done: &Run<'_>, entry: &Entry) -> bool {
     })
 }
 
-/// A message runs again after its dead letter was stored. Its end is recorded in the message before, so that a crash or a lost answer
-/// explains the run only if it came before the letter.
-fn runs_beside_its_letter(job: &Job<'_>) -> Option<Finding> {
+/// Finds a message that runs again after its dead letter was stored. The end of a job is recorded in its
+/// message before the letter is stored, so a crash or a lost answer explains the run only if it came before
+/// the letter.
+fn runs_after_its_letter(job: &Job<'_>) -> Option<Finding> {
     let is_stored = |fact: &Fact| matches!(fact, Fact::Put { queue, verdict: Verdict::Acknowledged, .. } if is_of_dead_letters(queue));
-    // Which of two messages a process has is not known.
+    // If the job has two messages, the history does not show which of them the process has.
     let mut letters =
         job.entries.iter().filter(|entry| is_stored(&entry.fact) && !job.has_copies(entry.number));
     letters.find_map(|letter| {
@@ -109,7 +114,8 @@ fn runs_beside_its_letter(job: &Job<'_>) -> Option<Finding> {
     })
 }
 
-/// Returns the message for which a process stored a dead letter: the last that it received, and the number of that entry.
+/// Returns the message for which a process stored a dead letter, that is, the last message that it received,
+/// and the number of that entry.
 fn received_for(job: &Job<'_>, letter: &Entry) -> Option<(usize, SystemTime)> {
     let mut before = job.entries.iter().rev().filter(|entry| entry.number < letter.number);
     before.find_map(|entry| match &entry.fact {
@@ -120,8 +126,8 @@ fn received_for(job: &Job<'_>, letter: &Entry) -> Option<(usize, SystemTime)> {
     })
 }
 
-/// A job was done after it was dead-lettered, and its letter is left.
-fn left_behind(job: &Job<'_>) -> Option<Finding> {
+/// Finds a job that was done after it was dead-lettered, and whose letter is left.
+fn keeps_its_letter(job: &Job<'_>) -> Option<Finding> {
     let is_letter =
         |entry: &&&Entry| matches!(&entry.fact, Fact::PutBegan { queue, .. } if is_of_dead_letters(queue));
     let letter = job.entries.iter().rev().find(is_letter)?;
@@ -184,7 +190,8 @@ mod tests {
         Fact::Settled { inserted: Some(SystemTime::UNIX_EPOCH), delivery: 2, outcome }
     }
 
-    /// Returns the findings about a job that is done in process `w`, whose deletion got no answer, and that has this fact in a process then.
+    /// Returns the findings about a job that is done in process `w` and whose deletion got no answer,
+    /// followed by `fact` in process `node`.
     fn after_a_lost_deletion(node: &'static str, fact: Fact) -> Vec<Finding> {
         let mut facts: Vec<_> = done().into();
         facts.push(("w", Fact::CallFailed { operation: Operation::Delete, how: "failed" }));

@@ -1,4 +1,4 @@
-//! An effect is repeated only as the run of its handler is.
+//! Judges that an effect is repeated only when its handler runs again for a cause.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! The history of a world by jobs, and the events that explain a further delivery of a message.
+//! The history of a world, job by job, and the events that explain another delivery of a message.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,25 +8,26 @@ use crate::world::builder::Finding;
 use crate::world::disturbance::Disturbance;
 use crate::world::ledger::{Entry, Fact, RunEnd, Verdict};
 
-/// The time before a message's expiry at which its lease may end.
-pub(super) const LAST_MOMENT: Duration = Duration::from_secs(3);
+/// The lease of a message may end this long before the message expires.
+pub(super) const EXPIRY_MARGIN: Duration = Duration::from_secs(3);
 
 /// The evidence that the checks read.
 #[derive(Default)]
 pub(super) struct Evidence {
     pub(super) history: Vec<Entry>,
-    /// The ids in the dead-letter queues at the end.
+    /// The ids of the messages in dead-letter queues at the end.
     pub(super) dead: BTreeSet<String>,
-    /// The ids in the other queues at the end.
+    /// The ids of the messages in other queues at the end.
     pub(super) left: BTreeSet<String>,
-    /// The ids of jobs that were removed on purpose: cancelled, purged, cleared.
+    /// The ids of jobs that were removed on purpose: cancelled, purged or cleared.
     pub(super) accounted: BTreeSet<String>,
 }
-/// The time after a message's expiry for which the delivery that has it may go on.
-const GOES_ON: Duration = Duration::from_secs(90);
+
+/// A delivery may go on this long after its message has expired.
+const MAX_OVERRUN: Duration = Duration::from_secs(90);
 
 impl Evidence {
-    /// Returns the jobs in the order of their names.
+    /// Returns the jobs, sorted by name.
     pub(super) fn jobs(&self) -> Vec<Job<'_>> {
         let mut jobs: BTreeMap<&Arc<str>, Vec<&Entry>> = BTreeMap::new();
         for entry in &self.history {
@@ -44,7 +45,7 @@ impl Evidence {
 pub(super) struct Job<'a> {
     pub(super) id: &'a Arc<str>,
     pub(super) entries: Vec<&'a Entry>,
-    /// The runs in the order in which they began.
+    /// The runs, in the order in which they began.
     pub(super) runs: Vec<Run<'a>>,
     history: &'a [Entry],
 }
@@ -56,9 +57,9 @@ pub(super) struct Run<'a> {
     pub(super) began: &'a Entry,
     pub(super) delivery: u32,
     pub(super) attempt: u32,
-    /// The message whose delivery it is, by the time at which it was inserted.
+    /// The message of the delivery, identified by the time at which it was inserted.
     pub(super) message: SystemTime,
-    /// The number of the first entry since which its process may have had the lease.
+    /// The number of the first entry from which on its process may have had the lease.
     leased: usize,
     pub(super) end: Option<(RunEnd, &'a Entry)>,
 }
@@ -88,8 +89,9 @@ fn runs<'a>(entries: &[&'a Entry]) -> Vec<Run<'a>> {
                 end: None,
             }),
             Fact::RunEnded { run, end, .. } => {
-                let ended = runs.iter_mut().find(|began| began.number == *run);
-                ended.into_iter().for_each(|began| began.end = Some((*end, entry)));
+                if let Some(began) = runs.iter_mut().find(|began| began.number == *run) {
+                    began.end = Some((*end, entry));
+                }
             }
             _ => {}
         }
@@ -121,7 +123,7 @@ impl Job<'_> {
         Finding { what, subject: self.id.to_string(), detail }
     }
 
-    /// Returns the queues that it was sent to, put into or received from.
+    /// Returns the queues to which the job was sent, into which it was put, or from which it was received.
     pub(super) fn queues(&self) -> impl Iterator<Item = &str> {
         self.entries.iter().filter_map(|entry| match &entry.fact {
             Fact::SendBegan { queue } | Fact::PutBegan { queue } | Fact::Received { queue, .. } => {
@@ -140,7 +142,7 @@ impl Job<'_> {
         messages.into_values().collect()
     }
 
-    /// Returns the run of a delivery of a message in the process of an entry.
+    /// Returns the run of a delivery of `message` that began before `entry` in the same process.
     pub(super) fn run_of(&self, entry: &Entry, message: SystemTime, delivery: u32) -> Option<Run<'_>> {
         let is_own = |run: &&Run<'_>| {
             run.began.number < entry.number
@@ -150,7 +152,8 @@ impl Job<'_> {
         self.runs.iter().rev().find(is_own).copied()
     }
 
-    /// Returns whether the job may have had two messages before an entry: two puts may have been applied.
+    /// Returns whether the job may have had two messages before an entry, because two puts may have been
+    /// applied.
     pub(super) fn has_copies(&self, before: usize) -> bool {
         let puts = self.entries.iter().take_while(|entry| entry.number < before);
         let count = puts.fold(0, |count, entry| match &entry.fact {
@@ -161,16 +164,18 @@ impl Job<'_> {
         count > 1
     }
 
-    /// Returns whether the message of a run may be delivered again before an entry: its process was killed, stopped or cut off while it had
-    /// the lease, a change of a message of this job failed there, or its worker ended before the delivery.
+    /// Returns whether the message of a run may be delivered again before an entry. The causes are: its
+    /// process was killed, stopped or cut off while it had the lease; a change of a message of this job
+    /// failed in that process; or its worker ended before the delivery did.
     pub(super) fn may_lose_lease(&self, run: &Run<'_>, before: usize) -> bool {
         self.may_fail_between(&run.began.node, run.leased, before) || self.was_abandoned(run, before)
     }
 
-    /// Returns whether the worker of a run ended before an entry, with deliveries that had not, and this was one of them.
+    /// Returns whether the worker of a run ended before an entry, abandoned some deliveries, and had not
+    /// settled the delivery of this run.
     fn was_abandoned(&self, run: &Run<'_>, before: usize) -> bool {
         let own = |entry: &&Entry| entry.node == run.began.node;
-        let ended = self.meanwhile(run.leased, before).filter(own).find(|entry| {
+        let ended = self.entries_between(run.leased, before).filter(own).find(|entry| {
             matches!(&entry.fact, Fact::Incident(Disturbance::WorkerEnded { abandoned: 1.., .. }))
         });
         let is_settled = |fact: &Fact| matches!(fact, Fact::Settled { inserted: Some(inserted), delivery, .. } if (*inserted, *delivery) == (run.message, run.delivery));
@@ -180,9 +185,10 @@ impl Job<'_> {
         })
     }
 
-    /// Returns whether a process was killed, stopped or cut off between two entries, or a change of a message of this job failed there.
+    /// Returns whether, between two entries, a process was killed, stopped or cut off, or a change of a
+    /// message of this job failed in it.
     pub(super) fn may_fail_between(&self, node: &Arc<str>, since: usize, before: usize) -> bool {
-        let mut own = self.meanwhile(since, before).filter(|entry| entry.node == *node);
+        let mut own = self.entries_between(since, before).filter(|entry| entry.node == *node);
         own.any(|entry| match &entry.fact {
             Fact::CallFailed { .. } => entry.job.as_ref() == Some(self.id),
             Fact::Incident(disturbance) => disturbance.stops(),
@@ -190,21 +196,21 @@ impl Job<'_> {
         })
     }
 
-    /// Returns whether the process of an entry was killed, stopped or cut off between two entries.
+    /// Returns whether a process was killed, stopped or cut off between two entries.
     pub(super) fn was_stopped(&self, node: &Arc<str>, since: usize, before: usize) -> bool {
         let stops = |entry: &Entry| matches!(&entry.fact, Fact::Incident(disturbance) if disturbance.stops());
-        self.meanwhile(since, before).any(|entry| entry.node == *node && stops(entry))
+        self.entries_between(since, before).any(|entry| entry.node == *node && stops(entry))
     }
 
-    /// Returns the entries of the history from one up to another.
-    fn meanwhile(&self, since: usize, before: usize) -> impl Iterator<Item = &Entry> {
+    /// Returns the entries of the history from `since` up to, but without, `before`.
+    fn entries_between(&self, since: usize, before: usize) -> impl Iterator<Item = &Entry> {
         self.history[since..before.clamp(since, self.history.len())].iter()
     }
 
-    /// Returns whether an entry is so near to the expiry of a message of this job that no lease can be renewed, or so soon after it that a
-    /// delivery from before goes on.
+    /// Returns whether an entry is so close to the expiry of a message of this job that no lease can be
+    /// renewed, or so soon after it that an earlier delivery may still go on.
     pub(super) fn is_about_to_expire(&self, entry: &Entry) -> bool {
-        self.expires().any(|expires| (expires..expires + GOES_ON).contains(&(entry.at + LAST_MOMENT)))
+        self.expires().any(|expires| (expires..expires + MAX_OVERRUN).contains(&(entry.at + EXPIRY_MARGIN)))
     }
 
     /// Returns the times at which messages of the job may expire.

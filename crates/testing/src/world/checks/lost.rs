@@ -1,8 +1,8 @@
-//! No acknowledged job is lost.
+//! Judges that no acknowledged job is lost.
 
 use std::time::Duration;
 
-use super::evidence::{Job, LAST_MOMENT, is_of_dead_letters};
+use super::evidence::{EXPIRY_MARGIN, Job, is_of_dead_letters};
 use super::{Evidence, Finding};
 use crate::world::ledger::{Entry, Fact, RunEnd, Verdict};
 
@@ -27,18 +27,19 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// Returns whether a process deleted the only message of a job before it could expire: then it is not its time to live that ended it.
+/// Returns whether a process deleted the only message of a job before it could expire. In that case the time
+/// to live did not end the job.
 fn was_deleted(job: &Job<'_>) -> bool {
     let first = job.expires().min();
     let deleted = job.entries.iter().find(|entry| {
         matches!(&entry.fact, Fact::Deleted { queue } if !is_of_dead_letters(queue))
-            && first.is_none_or(|expires| entry.at + LAST_MOMENT < expires)
+            && first.is_none_or(|expires| entry.at + EXPIRY_MARGIN < expires)
     });
     deleted.is_some_and(|deleted| !job.has_copies(deleted.number))
 }
 
-/// Returns the time of the answer to a sender that its job is stored. Only for jobs that the library sends itself the answer to the put
-/// is the answer to the send.
+/// Returns the time at which the sender learned that its job is stored. For jobs that the library itself
+/// sends, the answer to the put takes the place of the answer to the send.
 fn acknowledged(job: &Job<'_>) -> Option<Duration> {
     let is_recorded = job.entries.iter().any(|entry| matches!(entry.fact, Fact::SendBegan { .. }));
     let is_answer = |fact: &Fact| match fact {
@@ -51,7 +52,8 @@ fn acknowledged(job: &Job<'_>) -> Option<Duration> {
     job.entries.iter().rev().find(|entry| is_answer(&entry.fact)).map(|entry| entry.at)
 }
 
-/// Returns whether the library took a message back that it had just sent itself: its process deleted it without having received it.
+/// Returns whether the library took back a message that it had just sent itself: its process deleted the
+/// message without having received it.
 fn was_cancelled(job: &Job<'_>) -> bool {
     let is_recorded = job.entries.iter().any(|entry| matches!(entry.fact, Fact::SendBegan { .. }));
     let mut deleted = job.entries.iter().filter(|entry| matches!(entry.fact, Fact::Deleted { .. }));
@@ -69,7 +71,8 @@ mod tests {
 
     use super::*;
 
-    /// The history of a job with a time to live of a minute, which a worker receives, and perhaps deletes.
+    /// Returns the findings about a job with a time to live of a minute that a worker receives and, if
+    /// `deleted`, deletes.
     fn findings(deleted: bool) -> Vec<Finding> {
         let queue = || "orders".into();
         let expires = Some(Duration::from_secs(60));

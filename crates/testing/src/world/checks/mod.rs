@@ -1,4 +1,4 @@
-//! Judges the history of a world: one promise per file.
+//! Judges the history of a world, one promise per file.
 
 mod attempts;
 mod doubled;
@@ -21,7 +21,7 @@ use super::shared::{Shared, World};
 use evidence::{Evidence, is_of_dead_letters};
 pub(super) use quiet::{drained, waiting};
 
-/// Returns the findings of all promises.
+/// Checks all promises and returns the findings.
 pub(super) async fn all(shared: &Shared) -> Vec<Finding> {
     let history = shared.ledger.entries();
     let accounted = accounted(&history);
@@ -36,7 +36,7 @@ pub(super) async fn all(shared: &Shared) -> Vec<Finding> {
     findings
 }
 
-/// Returns the jobs that were removed on purpose, or perhaps were.
+/// Returns the jobs that were removed on purpose, or may have been.
 fn accounted(history: &[Entry]) -> BTreeSet<String> {
     let mut removals: BTreeMap<&str, i32> = BTreeMap::new();
     for entry in history {
@@ -52,9 +52,10 @@ fn accounted(history: &[Entry]) -> BTreeSet<String> {
 }
 
 impl World {
-    /// Returns whether the message of a run may have been delivered again before an entry of the history, because the process of the run was
-    /// killed, stopped or cut off while it had the lease, or because a change of the message failed there. For rules of your own: for no
-    /// other reason may another process have the message.
+    /// Returns whether the message of a run may have been delivered again before an entry of the history. The
+    /// causes are: the process of the run was killed, stopped or cut off while it had the lease; a change of
+    /// a message of the job failed there; or its worker ended before the delivery did. For your own judges:
+    /// no other cause allows another process to have the message.
     pub fn may_lose_lease(&self, run: u64, before: usize) -> bool {
         let evidence = Evidence { history: self.history(), ..Evidence::default() };
         let mut jobs = evidence.jobs().into_iter();
@@ -65,14 +66,15 @@ impl World {
     }
 }
 
-/// Returns the ids of all dead letters, and those of all other messages. Nothing else uses the queues by now.
+/// Returns the ids of all dead letters, and the ids of all other messages. Nothing else uses the queues at
+/// this point.
 async fn stored(accounts: &[Storage]) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut dead, mut left) = (BTreeSet::new(), BTreeSet::new());
     for account in accounts {
         let queues = account.queues();
         for queue in queues.list_queues("").await.unwrap_or_default() {
             let ids = if is_of_dead_letters(queue.as_str()) { &mut dead } else { &mut left };
-            let get = GetMessages::new(MAX_MESSAGES, HOLD);
+            let get = GetMessages::new(MAX_MESSAGES, READ_LEASE);
             let mut held = Vec::new();
             while let Ok(got) = queues.get(&queue, get).await
                 && !got.messages.is_empty()
@@ -81,7 +83,7 @@ async fn stored(accounts: &[Storage]) -> (BTreeSet<String>, BTreeSet<String>) {
                 ids.extend(texts.filter_map(job_of).map(|id| id.to_string()));
                 held.extend(got.messages.into_iter().map(|message| message.message));
             }
-            // The judges of the scenario look next.
+            // Releases the messages, because the judges of the scenario read the queues next.
             for message in &held {
                 let give_back = UpdateMessage::new(Duration::ZERO).ending_lease();
                 drop(queues.update(&queue, message, give_back).await);
@@ -91,4 +93,5 @@ async fn stored(accounts: &[Storage]) -> (BTreeSet<String>, BTreeSet<String>) {
     (dead, left)
 }
 
-const HOLD: Duration = Duration::from_secs(5);
+/// The lease with which the judge reads messages.
+const READ_LEASE: Duration = Duration::from_secs(5);

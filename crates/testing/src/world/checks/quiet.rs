@@ -1,4 +1,4 @@
-//! No message waits forever.
+//! Judges that no message waits forever.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use tokio::time::sleep;
 use super::Finding;
 use crate::world::shared::Shared;
 
-/// Waits until every queue that workers read is empty.
+/// Waits until every queue that workers read has been empty in two rounds in a row.
 pub(in crate::world) async fn drained(shared: &Shared) {
-    let mut quiet = 0;
-    while quiet < 2 {
+    let mut empty_rounds = 0;
+    while empty_rounds < 2 {
         sleep(Duration::from_secs(5)).await;
         let empty = messages(&shared.accounts).await.is_ok_and(|messages| messages == 0);
-        quiet = if empty { quiet + 1 } else { 0 };
+        empty_rounds = if empty { empty_rounds + 1 } else { 0 };
         if shared.is_overrun() {
             return;
         }
@@ -36,11 +36,11 @@ pub(in crate::world) async fn waiting(shared: &Shared) -> Vec<Finding> {
 
 async fn waiting_in(account: &Storage, found: &mut Vec<Finding>) -> Result<(), StoreError> {
     for queue in worked_on(account).await? {
-        // Messages that are visible now, and those that would become visible.
+        // Names the jobs of visible messages, or the queue if all its messages are invisible.
         let get = GetMessages::new(MAX_MESSAGES, Duration::from_secs(1));
         let got = account.queues().get(&queue, get).await?.messages;
         let texts = got.iter().filter_map(|message| message.text.as_deref().ok());
-        // A schedule continues to send.
+        // Leaves out the slots of a schedule, which goes on sending.
         let ids = texts
             .filter_map(super::job_of)
             .map(|id| id.to_string())

@@ -1,4 +1,4 @@
-//! A job whose send was refused does not run.
+//! Judges that a job whose send was refused does not run.
 
 use super::evidence::{Job, is_of_dead_letters};
 use super::{Evidence, Finding};
@@ -18,7 +18,8 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// Returns whether every send was refused. The sends of the library itself are its puts.
+/// Returns whether every send was refused. For jobs that the library sends itself, the puts count as the
+/// sends.
 fn is_refused(job: &Job<'_>) -> bool {
     let recorded = job.entries.iter().filter_map(|entry| match &entry.fact {
         Fact::SendBegan { .. } => Some(None),
@@ -37,17 +38,18 @@ fn is_refused(job: &Job<'_>) -> bool {
     !began.is_empty() && answers.len() >= began.len() && refused
 }
 
-/// Returns whether a message of the job was put while none of its sends was under way, before an entry: a sender that takes over from another
-/// sends its own message under the id of the first, and may die before anybody is told.
+/// Returns whether, before an entry, a message of the job was put while no send of it was pending. A sender
+/// that takes over from another one sends its own message under the id of the first, and may die before it
+/// records that.
 fn is_put_by_another(job: &Job<'_>, before: usize) -> bool {
     let is_recorded = job.entries.iter().any(|entry| matches!(entry.fact, Fact::SendBegan { .. }));
-    let mut under_way = 0;
+    let mut pending_sends = 0;
     is_recorded
         && job.entries.iter().take_while(|entry| entry.number < before).any(|entry| {
             match &entry.fact {
-                Fact::SendBegan { .. } => under_way += 1,
-                Fact::Sent { .. } => under_way -= 1,
-                Fact::PutBegan { queue } => return under_way == 0 && !is_of_dead_letters(queue),
+                Fact::SendBegan { .. } => pending_sends += 1,
+                Fact::Sent { .. } => pending_sends -= 1,
+                Fact::PutBegan { queue } => return pending_sends == 0 && !is_of_dead_letters(queue),
                 _ => {}
             }
             false

@@ -1,4 +1,5 @@
-//! A process that has lost its lease settles nothing, and runs no handler beside its successor.
+//! Judges that a process that has lost its lease settles nothing, and runs no handler at the same time as its
+//! successor.
 
 use std::time::Duration;
 
@@ -12,16 +13,20 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut found = Vec::new();
     for job in evidence.jobs() {
         for runs in job.by_message() {
-            found.extend(runs.iter().enumerate().find_map(|(at, run)| stale(&job, run, &runs[..at])));
+            found.extend(
+                runs.iter().enumerate().find_map(|(at, run)| began_after_successor(&job, run, &runs[..at])),
+            );
         }
-        found.extend(job.runs.iter().enumerate().find_map(|(at, run)| beside(&job, run, &job.runs[..at])));
-        found.extend(job.entries.iter().find_map(|entry| settled(&job, entry)));
+        found.extend(
+            job.runs.iter().enumerate().find_map(|(at, run)| overlapping(&job, run, &job.runs[..at])),
+        );
+        found.extend(job.entries.iter().find_map(|entry| settled_after_successor(&job, entry)));
     }
     found
 }
 
-/// A run of an older delivery begins after one of a newer delivery of the same message.
-fn stale(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Option<Finding> {
+/// Finds a run of an older delivery that begins after a run of a newer delivery of the same message.
+fn began_after_successor(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Option<Finding> {
     let newer = before.iter().find(|earlier| earlier.delivery > run.delivery)?;
     Some(job.finding(
         "a handler begins although a later delivery has begun",
@@ -32,8 +37,8 @@ fn stale(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Option<Finding> {
     ))
 }
 
-/// A run begins while an earlier one goes on that cannot have lost its lease.
-fn beside(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Option<Finding> {
+/// Finds a run that begins while an earlier one goes on whose process cannot have lost its lease.
+fn overlapping(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Option<Finding> {
     let began = run.began.number;
     let goes_on = |earlier: &&Run<'_>| {
         let copies = earlier.message != run.message && job.has_copies(began);
@@ -49,21 +54,23 @@ fn beside(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Option<Finding> {
     ))
 }
 
-/// The time that an answer takes at most if nothing fails.
-const ANSWER: Duration = Duration::from_secs(2);
+/// The maximum time that an answer takes if nothing fails.
+const MAX_ANSWER_TIME: Duration = Duration::from_secs(2);
 
-/// An outcome that only the owner of a message may report, after a later delivery of it has begun.
-fn settled(job: &Job<'_>, entry: &Entry) -> Option<Finding> {
+/// Finds an outcome that only the owner of a message may report, reported after a later delivery of the
+/// message has begun.
+fn settled_after_successor(job: &Job<'_>, entry: &Entry) -> Option<Finding> {
     let Fact::Settled { inserted: Some(inserted), delivery, outcome, .. } = &entry.fact else { return None };
     let own = job.run_of(entry, *inserted, *delivery)?;
     let newer = job.runs.iter().find(|run| {
         run.message == own.message && run.began.number < entry.number && run.delivery > *delivery
     })?;
-    // A process that was stopped may report after it continues what it did before. But if it deleted the message, no later
-    // delivery can have begun.
+    // A process that was stopped may report, after it resumes, an outcome from before. But if it had deleted
+    // the message, no later delivery could have begun.
     let stopped = || job.was_stopped(&entry.node, own.began.number, entry.number);
-    // The answer to a release takes a moment, in which a message without a delay is delivered again.
-    let just_began = || newer.began.at + ANSWER > entry.at;
+    // The answer to a release takes a moment. During it, a message released without a delay can be delivered
+    // again.
+    let just_began = || newer.began.at + MAX_ANSWER_TIME > entry.at;
     let is_of_owner = match outcome {
         Outcome::Completed => true,
         Outcome::Retried(_) => !stopped() && !just_began(),

@@ -1,4 +1,5 @@
-//! Carries the bytes of all connections of an account to the emulator and back, in lock step with virtual time.
+//! Carries the bytes of all connections of an account to the emulator and back, in lockstep with virtual
+//! time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,64 +17,64 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::trouble::{Rates, Trouble, distance, unnoticed};
+use super::trouble::{Rates, Trouble, draw_latency, draw_notice_delay};
 
-/// The interval at which the fate of processes is looked at.
-const LOOK: Duration = Duration::from_millis(250);
-/// Longer than any world.
+/// The interval at which the hub checks whether processes have died.
+const PROCESS_CHECK_INTERVAL: Duration = Duration::from_millis(250);
+/// A time that is longer than any world.
 const NEVER: Duration = Duration::from_secs(366 * 86_400);
-/// The time after which the service shows a silent connection that it is there.
-const SILENT: Duration = Duration::from_secs(25);
-/// An empty frame of AMQP.
+/// The time after which the service sends a heartbeat on a silent connection.
+const HEARTBEAT_AFTER: Duration = Duration::from_secs(25);
+/// An empty AMQP frame.
 const HEARTBEAT: [u8; 8] = [0, 0, 0, 8, 2, 0, 0, 0];
-/// The time after which the service ends a link on which nothing passes.
-const LINK_IDLE: u64 = 600_000;
+/// The time after which the service ends an idle link, in milliseconds.
+const LINK_IDLE_MILLIS: u64 = 600_000;
 
-/// Emulators that are not in use.
+/// Emulators that are free for reuse.
 static UNUSED: Mutex<Vec<Lockstep>> = Mutex::new(Vec::new());
 
-/// The connections of an account. Dropping it gives the emulator back.
+/// The connections of an account. Dropping the hub frees its emulator.
 pub(super) struct Hub {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
-    /// Notified when a connection has something for the service.
+    /// Notified when a connection has data for the service.
     written: Notify,
 }
 
 struct State {
-    /// `None` once it was given back.
+    /// `None` once the emulator has been given back.
     emulator: Option<Lockstep>,
     wires: BTreeMap<u32, End>,
     last: u32,
-    /// The time at which the emulator has something to do again.
+    /// The time of the emulator's next timer.
     due: Option<Instant>,
     rng: StdRng,
     rates: Rates,
 }
 
-/// The client's end of a connection, with the bytes on their way.
+/// The client's end of a connection, with the bytes in transit.
 struct End {
     host: Host,
     is_new: bool,
     to_service: Vec<u8>,
     to_client: Vec<u8>,
     reader: Option<Waker>,
-    /// True once the client has closed it.
+    /// True once the client has closed the connection.
     is_closed: bool,
-    /// True once the client gets the end of the stream after the bytes.
+    /// True once the client receives the end of the stream after the bytes.
     is_ended: bool,
-    heard: Instant,
+    last_traffic: Instant,
     mute_until: Option<Instant>,
-    /// The time at which the service notices that the process has died.
-    noticed: Option<Instant>,
+    /// The time at which the service notices the death of the process, if it has died.
+    death_noticed: Option<Instant>,
 }
 
 impl Hub {
-    /// Begins with an empty namespace. To be called on the world's runtime.
+    /// Opens an empty namespace. Call this on the runtime of the world.
     pub(super) fn open(clock: Arc<dyn Clock>, seed: u64, rates: Rates) -> Arc<Self> {
         let unused = UNUSED.lock().unwrap().pop();
         let mut emulator = unused.unwrap_or_else(Lockstep::start);
-        emulator.begin(millis(&*clock), seed, json!({ "linkIdleTimeout": LINK_IDLE }));
+        emulator.begin(millis(&*clock), seed, json!({ "linkIdleTimeout": LINK_IDLE_MILLIS }));
         let rng = StdRng::seed_from_u64(seed ^ 0x7365_7276_6963_6562);
         let (wires, last, due) = (BTreeMap::new(), 0, None);
         let state = Mutex::new(State { emulator: Some(emulator), wires, last, due, rng, rates });
@@ -94,9 +95,9 @@ impl Hub {
             reader: None,
             is_closed: false,
             is_ended: false,
-            heard: Instant::now(),
+            last_traffic: Instant::now(),
             mute_until: None,
-            noticed: None,
+            death_noticed: None,
         };
         state.wires.insert(number, end);
         number
@@ -112,7 +113,7 @@ impl Hub {
         Answer { status, body }
     }
 
-    /// Takes bytes that the client writes; false if the connection has ended.
+    /// Accepts bytes from the client. Returns false if the connection has ended.
     pub(super) fn write(&self, number: u32, bytes: &[u8]) -> bool {
         let mut state = self.lock();
         let Some(end) = state.wires.get_mut(&number).filter(|end| !end.is_ended) else { return false };
@@ -121,17 +122,17 @@ impl Hub {
         true
     }
 
-    /// Returns bytes for the client; none at the end.
-    pub(super) fn read(&self, number: u32, most: usize, context: &mut Context<'_>) -> Poll<Vec<u8>> {
+    /// Returns bytes for the client, or none at the end of the stream.
+    pub(super) fn read(&self, number: u32, max: usize, context: &mut Context<'_>) -> Poll<Vec<u8>> {
         let mut state = self.lock();
         let Some(end) = state.wires.get_mut(&number) else { return Poll::Ready(Vec::new()) };
-        // A stopped process hears nothing, and a killed one neither.
+        // A stopped or killed process receives nothing.
         if end.is_cut_off() || end.to_client.is_empty() && !end.is_ended {
             end.reader = Some(context.waker().clone());
             return Poll::Pending;
         }
-        let most = most.min(end.to_client.len());
-        Poll::Ready(end.to_client.drain(..most).collect())
+        let count = max.min(end.to_client.len());
+        Poll::Ready(end.to_client.drain(..count).collect())
     }
 
     pub(super) fn close(&self, number: u32) {
@@ -141,20 +142,20 @@ impl Hub {
         }
     }
 
-    /// Carries everything that is on its way, and lets the emulator do what is due.
+    /// Carries all bytes in transit, and runs the due timers of the emulator.
     fn exchange(&self) {
         let (now, at) = (millis(&*self.clock), Instant::now());
         let mut state = self.lock();
         let state = &mut *state;
         state.notice_deaths(at);
         let is_due = state.due.is_some_and(|due| due <= at);
-        if is_due || state.wires.values().any(|end| end.has_something(at)) {
+        if is_due || state.wires.values().any(|end| end.has_traffic(at)) {
             state.emulator().pass(now);
             state.carry_all(at);
             let (said, next) = state.emulator().settle();
-            said.into_iter().for_each(|said| state.hear(said, at));
+            said.into_iter().for_each(|said| state.deliver(said, at));
             state.due =
-                next.map(|next| at + Duration::from_secs_f64((next - now).max(0.0) / 1_000.0) + ROUND);
+                next.map(|next| at + Duration::from_secs_f64((next - now).max(0.0) / 1_000.0) + ROUNDING);
         }
         for end in state.wires.values_mut() {
             end.wake(at);
@@ -167,14 +168,14 @@ impl Hub {
 }
 
 /// The emulator counts in milliseconds.
-const ROUND: Duration = Duration::from_millis(1);
+const ROUNDING: Duration = Duration::from_millis(1);
 
 async fn carry(hub: Arc<Hub>) {
     loop {
         let (due, late) = {
             let mut state = hub.lock();
-            let look = Instant::now() + if state.wires.is_empty() { NEVER } else { LOOK };
-            (state.due.map_or(look, |due| due.min(look)), distance(&mut state.rng))
+            let check = Instant::now() + if state.wires.is_empty() { NEVER } else { PROCESS_CHECK_INTERVAL };
+            (state.due.map_or(check, |due| due.min(check)), draw_latency(&mut state.rng))
         };
         tokio::select! {
             biased;
@@ -192,7 +193,7 @@ impl State {
 
     fn notice_deaths(&mut self, at: Instant) {
         for end in self.wires.values_mut().filter(|end| end.host.process.is_killed()) {
-            let noticed = *end.noticed.get_or_insert_with(|| at + unnoticed(&mut self.rng));
+            let noticed = *end.death_noticed.get_or_insert_with(|| at + draw_notice_delay(&mut self.rng));
             end.is_closed |= noticed <= at;
             end.to_service.clear();
             end.to_client.clear();
@@ -236,10 +237,10 @@ impl State {
         });
     }
 
-    fn hear(&mut self, said: Said, at: Instant) {
+    fn deliver(&mut self, said: Said, at: Instant) {
         let (Said::Bytes(number, _) | Said::End(number)) = said;
         let Some(end) = self.wires.get_mut(&number) else { return };
-        end.heard = at;
+        end.last_traffic = at;
         match said {
             Said::Bytes(_, bytes) => end.to_client.extend(bytes),
             Said::End(_) => end.is_ended = true,
@@ -257,17 +258,21 @@ impl End {
         process.is_stopped() || process.is_killed() || self.is_mute(Instant::now())
     }
 
-    /// Returns whether there is something for the service.
-    fn has_something(&self, at: Instant) -> bool {
+    /// Returns whether the connection has something for the service.
+    fn has_traffic(&self, at: Instant) -> bool {
         self.is_new || self.is_closed || !self.to_service.is_empty() && !self.is_mute(at) && !self.is_ended
     }
 
-    /// Tells the client that there is something to read.
+    /// Wakes the client if it has something to read.
     fn wake(&mut self, at: Instant) {
-        // The judge sleeps for months, and connects again afterwards.
-        if at > self.heard + SILENT && !self.is_ended && !self.is_cut_off() && !self.host.is_judge {
+        // The judge gets no heartbeats: it sleeps for months, and connects again afterwards.
+        if at > self.last_traffic + HEARTBEAT_AFTER
+            && !self.is_ended
+            && !self.is_cut_off()
+            && !self.host.is_judge
+        {
             self.to_client.extend(HEARTBEAT);
-            self.heard = at;
+            self.last_traffic = at;
         }
         if (!self.to_client.is_empty() || self.is_ended)
             && !self.is_cut_off()
@@ -287,7 +292,7 @@ fn millis(clock: &dyn Clock) -> f64 {
 impl Drop for Hub {
     fn drop(&mut self) {
         let emulator = self.state.get_mut().ok().and_then(|state| state.emulator.take());
-        // After a panic it may be in the middle of something.
+        // After a panic, the emulator may be in the middle of an operation.
         if !std::thread::panicking() {
             UNUSED.lock().unwrap().extend(emulator);
         }

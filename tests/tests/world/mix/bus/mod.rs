@@ -1,8 +1,10 @@
-//! Service Bus behind the accounts: the real adapter on the emulator, which runs in lock step with virtual time.
+//! Service Bus behind the accounts: the real adapter on the emulator, which runs in lockstep with virtual
+//! time.
 //!
-//! A task of the world carries the bytes between the connections of the processes and the emulator, some milliseconds late. While
-//! the emulator works, no virtual time passes, and between two exchanges it stands still; so the seed decides the order of everything
-//! but what `tokio::select!` draws within the AMQP client.
+//! A task of the world carries the bytes between the connections of the processes and the emulator, with a
+//! delay of some milliseconds. While the emulator works, no virtual time passes, and between two exchanges
+//! the emulator stands still. So the seed decides the order of everything, except for the random choices of
+//! `tokio::select!` in the AMQP client.
 
 mod hub;
 mod trouble;
@@ -22,7 +24,7 @@ use self::wire::Line;
 use super::features::Feature;
 use super::plan::Plan;
 
-/// The lengths of locks, by the seed: shorter and longer than the leases that the jobs ask for.
+/// The lengths of locks, chosen by the seed: shorter and longer than the leases for which the jobs ask.
 const LOCKS: [u64; 4] = [15, 30, 60, 300];
 
 /// Sets the storage of a world.

@@ -1,4 +1,4 @@
-//! The trouble that connections have.
+//! Disturbances of connections.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rand::{Rng, RngExt};
 use crate::mix::features::Feature;
 use crate::mix::plan::Plan;
 
-/// The rates at which a connection on which something passes is disturbed.
+/// The rate at which a connection with traffic is disturbed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rates {
     share: f64,
@@ -18,11 +18,12 @@ pub(super) struct Rates {
 /// A disturbance of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Trouble {
-    /// It is cut. What is on its way to the service arrives, if `arrives`; what is on its way to the client is lost.
+    /// The connection is cut. If `arrives`, bytes in transit to the service still arrive. Bytes in transit to
+    /// the client are lost.
     Cut { arrives: bool },
-    /// Nothing passes for a while, in either direction.
+    /// No bytes pass for a while, in either direction.
     Mute(Duration),
-    /// The service ends a link, the session of AMQP or the connection.
+    /// The service ends a link, the AMQP session or the connection.
     Ended { what: &'static str, choice: u32 },
 }
 
@@ -33,7 +34,7 @@ impl Rates {
         Self { share: faults + outages }
     }
 
-    /// Draws what happens to a connection in an exchange.
+    /// Draws the disturbance of a connection in an exchange, if any.
     pub(super) fn draw(self, rng: &mut StdRng) -> Option<Trouble> {
         if self.share == 0.0 || !rng.random_bool(self.share) {
             return None;
@@ -52,16 +53,14 @@ impl Rates {
     }
 }
 
-/// Draws how long the service does not notice that a process has died: not at all, or until its host is given up.
-pub(super) fn unnoticed(rng: &mut StdRng) -> Duration {
-    match rng.random_bool(0.7) {
-        true => Duration::ZERO,
-        false => Duration::from_millis(rng.random_range(1_000..60_000)),
-    }
+/// Draws how long the service takes to notice that a process has died: no time at all, or until it gives up
+/// the host.
+pub(super) fn draw_notice_delay(rng: &mut StdRng) -> Duration {
+    if rng.random_bool(0.7) { Duration::ZERO } else { Duration::from_millis(rng.random_range(1_000..60_000)) }
 }
 
-/// Draws how long bytes are on their way.
-pub(super) fn distance(rng: &mut StdRng) -> Duration {
+/// Draws how long bytes are in transit.
+pub(super) fn draw_latency(rng: &mut StdRng) -> Duration {
     let millis = if rng.random_bool(0.02) { rng.random_range(50..800) } else { rng.random_range(1..10) };
     Duration::from_millis(millis)
 }

@@ -35,7 +35,7 @@ impl fmt::Debug for Line {
     }
 }
 
-/// One connection. Dropping it ends it.
+/// A connection. Dropping it closes it.
 struct Wire {
     hub: Arc<Hub>,
     number: u32,

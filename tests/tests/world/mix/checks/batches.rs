@@ -1,4 +1,4 @@
-//! A sealed batch continues exactly when all its children have ended, and every child runs.
+//! Judges that a sealed batch continues exactly when all its children have ended, and that every child runs.
 
 use jobqueue_testing::world::Finding;
 
@@ -28,13 +28,15 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// Returns the children that have to end, each with the batch in which it ends.
+/// Returns the children of a batch: index, id, and the batch that the child sends, if any. Such a child ends
+/// with its batch.
 fn children(fan: &Fan) -> impl Iterator<Item = (usize, String, Option<&Fan>)> {
     let children = fan.children.iter().enumerate();
     children.map(|(index, script)| (index, child(fan, index), script.fan.as_deref()))
 }
 
-/// Returns whether a job is done before an entry. A job that has sent a batch is done when both have ended.
+/// Returns whether a job is done before an entry. A job that has sent a batch is done only if the batch is
+/// done as well.
 fn is_done(evidence: &Evidence, id: &str, ends_in: Option<&Fan>, before: usize) -> bool {
     let inner = ends_in.is_none_or(|inner| is_done(evidence, &inner.id, inner.join.fan.as_deref(), before));
     inner && evidence.done(id).is_some_and(|done| done < before)
@@ -44,15 +46,15 @@ fn may_expire(fan: &Fan, index: usize) -> bool {
     fan.options_of(index).ttl.is_some()
 }
 
-/// The continuation began before all children had ended.
+/// Finds a continuation that began before all children had ended.
 fn premature(evidence: &Evidence, fan: &Fan) -> Option<Finding> {
     let began = evidence.began(&fan.id)?;
     let is_over = |(index, id, ends_in): &(usize, String, Option<&Fan>)| {
         let died = |id: &str| {
-            let told = evidence.died(id).is_some_and(|died| died < began);
-            told || evidence.dead.contains(id) || evidence.is_redriven(id) || evidence.is_accounted(id)
+            let reported = evidence.died(id).is_some_and(|died| died < began);
+            reported || evidence.dead.contains(id) || evidence.is_redriven(id) || evidence.is_accounted(id)
         };
-        // Its end was recorded, and it expired before the letter could be stored.
+        // A child whose run had ended may expire before its letter could be stored.
         let expired = may_expire(fan, *index) && evidence.ended_before(id, began).is_some();
         let dead = expired || died(id) || ends_in.is_some_and(|inner| died(&inner.id));
         is_done(evidence, id, *ends_in, began) || (fan.goes_on && dead)
@@ -62,7 +64,7 @@ fn premature(evidence: &Evidence, fan: &Fan) -> Option<Finding> {
     Some(finding("a batch goes on before its children have ended", &format!("{} {early}", fan.id), detail))
 }
 
-/// A child, or the continuation, never ran.
+/// Finds a child or a continuation that never ran.
 fn incomplete(evidence: &Evidence, fan: &Fan) -> Option<Finding> {
     let is_over = |id: &str| evidence.done(id).is_some() || evidence.dead.contains(id);
     let accounted =
@@ -77,12 +79,12 @@ fn incomplete(evidence: &Evidence, fan: &Fan) -> Option<Finding> {
         let detail = format!("it is a child of the sealed batch {}, and neither done nor dead", fan.id);
         return Some(finding("a child of a batch is lost", &lost, detail));
     }
-    // A batch that a child starts may itself wait for a dead letter. A child that has expired never ends, also if its handler
-    // had returned and nobody could record that.
+    // A batch that a child starts may itself wait for a dead letter. An expired child never ends, even if its
+    // handler had returned, if no process could record that.
     let waits = children(fan).any(|(index, id, ends_in)| {
         let done = is_done(evidence, &id, ends_in, usize::MAX);
         let expired = may_expire(fan, index) && !evidence.is_settled(&id) && !evidence.dead.contains(&id);
-        // A failure is told to the batch: that of the child, and that of the continuation in which it ends.
+        // A batch learns of the failure of a child, and of the continuation in which the child ends.
         let has_died = [Some(&id), ends_in.map(|inner| &inner.id)]
             .into_iter()
             .flatten()

@@ -1,4 +1,5 @@
-//! No payload is missing while a message or a dead letter needs it, and none remains afterwards.
+//! Judges that no payload is missing while a message or a dead letter needs it, and that none is left
+//! afterwards.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::mix::plan::Plan;
 
 const TWO_MONTHS: Duration = Duration::from_secs(60 * 86_400);
 
-/// Returns the ids of all dead letters, and the problems of their payloads.
+/// Returns the ids of all dead letters, and findings about their payloads.
 pub(super) async fn dead_letters(world: &World) -> (BTreeSet<String>, Vec<Finding>) {
     let (mut ids, mut found) = (BTreeSet::new(), Vec::new());
     if let Err(error) = read::<Work>(world, &mut ids, &mut found, true).await {
@@ -57,9 +58,9 @@ async fn read<M: QueueMessage>(
     Ok(())
 }
 
-/// Returns the blobs that remain when all dead letters are purged and two months have passed.
+/// Returns the blobs that are left after all dead letters are purged and two months have passed.
 pub(super) async fn orphans(world: &World, plan: &Plan) -> Vec<Finding> {
-    // Sweeps leave the payloads of sharded queues alone.
+    // Sweeps do not touch the payloads of sharded queues.
     if plan.spread.1 > 1 {
         return Vec::new();
     }
@@ -73,7 +74,7 @@ async fn left(world: &World) -> Result<Vec<Finding>, Error> {
     let storage = &world.accounts()[0];
     sleep(TWO_MONTHS).await;
     sweep_all(world).await?;
-    // Dead letters are for ever, and so are their payloads.
+    // Dead letters and their payloads stay forever.
     let mut found = Vec::new();
     let work = storage.queue::<Work>().await?;
     for letter in work.dead_letters()?.list().await? {
@@ -82,13 +83,14 @@ async fn left(world: &World) -> Result<Vec<Finding>, Error> {
             found.push(finding("a sweep deletes the payload of a dead letter", &job, format!("{error:?}")));
         }
     }
-    // Those that were looked at come back after ten minutes at most.
+    // Letters that were read become visible again after ten minutes at most.
     sleep(Duration::from_secs(700)).await;
     let _ = work.dead_letters()?.purge(DeadLetterOptions::new().filter(|_| true)).await?;
     let parts = storage.queue::<Part>().await?;
     let _ = parts.dead_letters()?.purge(DeadLetterOptions::new().filter(|_| true)).await?;
     work.clear().await?;
-    // A slot of a schedule, sent when the workers ended. A sweep looks only for orphans of queues without messages.
+    // Removes slots of a schedule that were sent when the workers ended, because a sweep looks only for
+    // orphans of queues without messages.
     parts.clear().await?;
     sleep(TWO_MONTHS).await;
     sweep_all(world).await?;

@@ -1,4 +1,4 @@
-//! A job that was certainly cancelled does not run.
+//! Judges that a job that was certainly cancelled does not run.
 
 use jobqueue_testing::world::{Entry, Fact, Finding};
 

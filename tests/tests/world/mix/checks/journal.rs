@@ -1,4 +1,5 @@
-//! The journal has the ends of jobs as they were, searches find them all, and nothing is kept for too long.
+//! Judges that the journal has the ends of jobs as they happened, that searches find them all, and that no
+//! entry is kept for too long.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -15,26 +16,27 @@ use crate::mix::diary::Diary;
 use crate::mix::messages::Unused;
 use crate::mix::plan::Plan;
 
-/// The time after which the journal of a worker is written, and that which the writing takes.
-const WRITTEN: Duration = Duration::from_secs(15 + 4);
-/// The time that a storage call takes at most that fails.
-const SLOW: Duration = Duration::from_secs(20);
-/// The rounding of times.
-const ROUNDED: Duration = Duration::from_millis(2);
-/// The difference between clocks.
-const SKEW: Duration = Duration::from_millis(5_002);
-const MOST: usize = 10_000;
+/// The time within which a worker has written an entry to the journal: the flush interval, and the write
+/// itself.
+const JOURNAL_WRITE_TIME: Duration = Duration::from_secs(15 + 4);
+/// The maximum time that a failing storage call takes.
+const MAX_FAILED_CALL_TIME: Duration = Duration::from_secs(20);
+/// The maximum difference of two times due to rounding.
+const ROUNDING: Duration = Duration::from_millis(2);
+/// The maximum error of a clock, with rounding.
+const MAX_SKEW: Duration = Duration::from_millis(5_002);
+const MAX_ENTRIES: usize = 10_000;
 const TWO_DAYS: Duration = Duration::from_secs(2 * 86_400);
 
-/// An end of a job: its name in the history, its outcome and its worker.
+/// The end of a job: the name of the job in the history, the outcome and the worker.
 type End = (String, String, String);
 
 fn end_of(record: &HistoryRecord) -> End {
     (subject(&record.source, &record.id), record.outcome.clone(), record.worker.clone())
 }
 
-/// Returns the end of a job in an entry of the history, with its reason.
-fn told(entry: &Entry) -> Option<(End, Option<&str>)> {
+/// Returns the end of a job that an entry of the history reports, with its reason.
+fn reported_end(entry: &Entry) -> Option<(End, Option<&str>)> {
     let (Fact::Settled { outcome, .. }, Some(id)) = (&entry.fact, &entry.job) else { return None };
     let (name, reason) = match outcome {
         Outcome::Completed => ("completed", None),
@@ -45,16 +47,16 @@ fn told(entry: &Entry) -> Option<(End, Option<&str>)> {
     Some(((id.to_string(), name.to_owned(), entry.node.to_string()), reason))
 }
 
-/// Searches the journal in a process of the world. Whatever is found has happened.
+/// Searches the journal in a process of the world, and checks that every end found has happened.
 pub(in crate::mix) async fn search(world: &World, node: &Node, diary: &Diary) -> Result<(), Error> {
-    let page = Admin::new(node.storage()).history(&HistoryFilter::new().limit(MOST)).await?;
-    for found in untrue(world, &world.history(), &page.jobs) {
+    let page = Admin::new(node.storage()).history(&HistoryFilter::new().limit(MAX_ENTRIES)).await?;
+    for found in invented(world, &world.history(), &page.jobs) {
         diary.wrong(found.what, &found.subject, found.detail);
     }
     Ok(())
 }
 
-/// Judges what searches find at the end.
+/// Judges the results of searches at the end.
 pub(super) async fn check(world: &World, evidence: &Evidence) -> Vec<Finding> {
     let Some(kept) = evidence.diary.plan.history() else { return Vec::new() };
     match searched(world, evidence, kept).await {
@@ -65,8 +67,8 @@ pub(super) async fn check(world: &World, evidence: &Evidence) -> Vec<Finding> {
 
 async fn searched(world: &World, evidence: &Evidence, kept: Duration) -> Result<Vec<Finding>, Error> {
     let admin = Admin::new(world.accounts()[0].clone());
-    let all = admin.history(&HistoryFilter::new().limit(MOST)).await?;
-    let mut found = untrue(world, &evidence.history, &all.jobs);
+    let all = admin.history(&HistoryFilter::new().limit(MAX_ENTRIES)).await?;
+    let mut found = invented(world, &evidence.history, &all.jobs);
     found.extend(missing(world, &evidence.history, &all.jobs, kept));
     if !all.complete || all.searched_to.is_some() {
         found.push(finding("a search does not come to its end", "journal", format!("{:?}", all.searched_to)));
@@ -78,19 +80,19 @@ async fn searched(world: &World, evidence: &Evidence, kept: Duration) -> Result<
     Ok(found)
 }
 
-/// Returns ends in the journal that never were, or were otherwise.
-fn untrue(world: &World, history: &[Entry], records: &[HistoryRecord]) -> Vec<Finding> {
+/// Returns ends in the journal that never happened, or happened otherwise.
+fn invented(world: &World, history: &[Entry], records: &[HistoryRecord]) -> Vec<Finding> {
     let began = world.clock().now() - world.now();
-    let mut ends: Vec<_> = history.iter().filter_map(|entry| Some((entry, told(entry)?))).collect();
+    let mut ends: Vec<_> = history.iter().filter_map(|entry| Some((entry, reported_end(entry)?))).collect();
     let mut found = Vec::new();
     for record in records {
         let (end, ended) = (end_of(record), time(&record.ended));
-        let is_it = |(entry, (told, reason)): &(&Entry, (End, Option<&str>))| {
+        let is_recorded = |(entry, (reported, reason)): &(&Entry, (End, Option<&str>))| {
             let at = shifted(began + entry.at, ahead(history, entry));
-            *told == end && record.reason.as_deref() == *reason && apart(ended, at) < ROUNDED
+            *reported == end && record.reason.as_deref() == *reason && apart(ended, at) < ROUNDING
         };
-        // Each end is told once.
-        match ends.iter().position(is_it) {
+        // Each end of the history matches one record.
+        match ends.iter().position(is_recorded) {
             Some(at) => drop(ends.swap_remove(at)),
             None => {
                 found.push(finding("the journal tells an end that never was", &end.0, format!("{record:?}")))
@@ -100,7 +102,7 @@ fn untrue(world: &World, history: &[Entry], records: &[HistoryRecord]) -> Vec<Fi
     found
 }
 
-/// Returns the milliseconds by which the clock of an entry's process is ahead then.
+/// Returns how many milliseconds the clock of an entry's process is ahead at that entry.
 fn ahead(history: &[Entry], entry: &Entry) -> i64 {
     let own = history[..entry.number].iter().rev().filter(|other| other.node == entry.node);
     let millis = |fact: &Fact| match fact {
@@ -110,14 +112,14 @@ fn ahead(history: &[Entry], entry: &Entry) -> i64 {
     own.filter_map(|other| millis(&other.fact)).next().unwrap_or_default()
 }
 
-/// Returns ends that the journal does not tell although their worker had the time to write them.
+/// Returns ends that the journal lacks although their worker had the time to write them.
 fn missing(world: &World, history: &[Entry], records: &[HistoryRecord], kept: Duration) -> Vec<Finding> {
-    let oldest = world.now().saturating_sub(kept).checked_add(SKEW * 2).filter(|_| world.now() > kept);
+    let oldest = world.now().saturating_sub(kept).checked_add(MAX_SKEW * 2).filter(|_| world.now() > kept);
     let mut written: BTreeMap<End, usize> = BTreeMap::new();
     records.iter().for_each(|record| *written.entry(end_of(record)).or_default() += 1);
     let mut owed: BTreeMap<End, Vec<&Entry>> = BTreeMap::new();
     for entry in history.iter().filter(|entry| oldest.is_none_or(|oldest| entry.at > oldest)) {
-        if let Some((end, _)) = told(entry).filter(|_| is_written(history, entry)) {
+        if let Some((end, _)) = reported_end(entry).filter(|_| is_written(history, entry)) {
             owed.entry(end).or_default().push(entry);
         }
     }
@@ -130,8 +132,8 @@ fn missing(world: &World, history: &[Entry], records: &[HistoryRecord], kept: Du
     missing.collect()
 }
 
-/// Returns whether the worker of an entry has certainly written what was in memory then: it ran on for long enough, or ended in order,
-/// and could reach the storage meanwhile.
+/// Returns whether the worker of an entry has certainly written the entries that were in memory then: it ran
+/// on for long enough, or ended in order, and could reach the storage during that time.
 fn is_written(history: &[Entry], entry: &Entry) -> bool {
     let own = || history.iter().filter(|other| other.node == entry.node);
     let ended = own().find_map(|other| match &other.fact {
@@ -143,12 +145,12 @@ fn is_written(history: &[Entry], entry: &Entry) -> bool {
     let died = own().find(|other| is_death(&other.fact)).map(|other| other.at);
     let until = match (ended, died) {
         (Some(ended), _) => ended,
-        (None, Some(died)) if died < entry.at + WRITTEN => return false,
-        (None, Some(_)) => entry.at + WRITTEN,
-        // Still frozen when the world ended.
+        (None, Some(died)) if died < entry.at + JOURNAL_WRITE_TIME => return false,
+        (None, Some(_)) => entry.at + JOURNAL_WRITE_TIME,
+        // The process was still frozen when the world ended.
         (None, None) => return false,
     };
-    let since = until.saturating_sub(WRITTEN + SLOW);
+    let since = until.saturating_sub(JOURNAL_WRITE_TIME + MAX_FAILED_CALL_TIME);
     let within = |other: &&Entry| since <= other.at && other.at <= until;
     let mut is_frozen = false;
     for other in own().filter(|other| other.at <= until) {
@@ -164,12 +166,13 @@ fn is_written(history: &[Entry], entry: &Entry) -> bool {
     !is_frozen
 }
 
-/// Returns whether a subject is the journal of a database, or one in blobs.
+/// Returns whether a subject is the journal of a database, or a journal in blobs.
 fn is_of_journal(subject: &str) -> bool {
     subject == "journal" || subject.starts_with("jobqueue-history")
 }
 
-/// Searches for each job, and for each kind, queue and outcome: each search finds what was found without it.
+/// Searches for each id, kind, queue, outcome and time. Each search must find the same as a filter over all
+/// records.
 async fn selected(admin: &Admin, all: &[HistoryRecord]) -> Result<Vec<Finding>, Error> {
     let mut found = Vec::new();
     type Part = (&'static str, fn(&HistoryRecord) -> &str, fn(HistoryFilter, &str) -> HistoryFilter);
@@ -185,7 +188,7 @@ async fn selected(admin: &Admin, all: &[HistoryRecord]) -> Result<Vec<Finding>, 
         wanted.sort_unstable();
         wanted.dedup();
         for value in wanted {
-            let page = admin.history(&select(HistoryFilter::new().limit(MOST), value)).await?;
+            let page = admin.history(&select(HistoryFilter::new().limit(MAX_ENTRIES), value)).await?;
             let is_meant = |record: &&HistoryRecord| match name {
                 "time" => time(of(record)) >= time(value),
                 _ => of(record) == value,
@@ -197,7 +200,7 @@ async fn selected(admin: &Admin, all: &[HistoryRecord]) -> Result<Vec<Finding>, 
     Ok(found)
 }
 
-/// Reads page after page: together they have every job once.
+/// Reads page by page. All pages together must have every job once.
 async fn paged(admin: &Admin, all: &[HistoryRecord], limit: usize) -> Result<Vec<Finding>, Error> {
     let (mut jobs, mut filter) = (Vec::new(), HistoryFilter::new().limit(limit));
     for _ in 0..=all.len() {
@@ -225,7 +228,8 @@ fn difference(search: &str, expected: &[HistoryRecord], got: &[HistoryRecord]) -
     Some(finding("a search of the journal misses or repeats jobs", "journal", detail))
 }
 
-/// Returns the blobs that a worker leaves although they are older than it keeps them.
+/// Returns the entries and blobs of the journal that are left although they are older than a worker keeps
+/// them.
 pub(super) async fn left_over(world: &World, plan: &Plan) -> Vec<Finding> {
     let Some(kept) = plan.history() else { return Vec::new() };
     let storage = &world.accounts()[0];

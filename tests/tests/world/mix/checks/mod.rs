@@ -1,4 +1,4 @@
-//! The promises of single features, one file each.
+//! Judges the promises of features, one file each.
 
 mod batches;
 mod blobs;
@@ -24,11 +24,11 @@ struct Evidence {
     world: World,
     history: Vec<Entry>,
     diary: Diary,
-    /// The ids of the dead letters that are left.
+    /// The ids of the dead letters at the end.
     dead: BTreeSet<String>,
 }
 
-/// A run of a handler: its number in the world, and the entries of its begin and its end.
+/// A run of a handler: its number in the world, and the entries of its start and its end.
 struct Run {
     number: u64,
     began: usize,
@@ -36,7 +36,7 @@ struct Run {
 }
 
 impl Evidence {
-    /// Returns the first entry of a job for which `is` returns true.
+    /// Returns the first entry of a job whose fact satisfies `is`.
     fn first(&self, id: &str, is: impl Fn(&Fact) -> bool) -> Option<usize> {
         self.history.iter().find(|entry| is_of(entry, id) && is(&entry.fact)).map(|entry| entry.number)
     }
@@ -49,25 +49,26 @@ impl Evidence {
         self.first(id, |fact| matches!(fact, Fact::RunEnded { end: RunEnd::Done, .. }))
     }
 
-    /// Returns whether a worker has told that the job is completed: its message is deleted.
+    /// Returns whether a worker has reported the job as completed, which means that its message is deleted.
     fn is_settled(&self, id: &str) -> bool {
         use jobqueue::Outcome::Completed;
         self.first(id, |fact| matches!(fact, Fact::Settled { outcome: Completed, .. })).is_some()
     }
 
-    /// Returns the time at which its dead letter was first reported.
+    /// Returns the entry that first reported the dead letter of a job.
     fn died(&self, id: &str) -> Option<usize> {
         use jobqueue::Outcome::DeadLettered;
         self.first(id, |fact| matches!(fact, Fact::Settled { outcome: DeadLettered(_), .. }))
     }
 
-    /// The last end of a run of the job before an entry.
+    /// Returns the last end of a run of the job before an entry.
     fn ended_before(&self, id: &str, number: usize) -> Option<usize> {
         let is_end = |entry: &&Entry| is_of(entry, id) && matches!(entry.fact, Fact::RunEnded { .. });
         self.history[..number].iter().rev().find(is_end).map(|entry| entry.number)
     }
 
-    /// Returns the end of the last run that began before an entry. A process that was frozen may report the end of an earlier one later.
+    /// Returns the end of the last run that began before an entry. (A process that was frozen may report the
+    /// end of an earlier run later.)
     fn last_run_ended(&self, id: &str, number: usize) -> Option<usize> {
         let last = self.history[..number].iter().rev().find_map(|entry| match &entry.fact {
             Fact::RunBegan { run, .. } if is_of(entry, id) => Some(*run),
@@ -85,8 +86,9 @@ impl Evidence {
                     runs.push(Run { number: *run, began: entry.number, ended: None });
                 }
                 Fact::RunEnded { run, .. } => {
-                    let ended = runs.iter_mut().find(|began| began.number == *run);
-                    ended.into_iter().for_each(|began| began.ended = Some(entry.number));
+                    if let Some(began) = runs.iter_mut().find(|began| began.number == *run) {
+                        began.ended = Some(entry.number);
+                    }
                 }
                 _ => {}
             }
@@ -94,7 +96,7 @@ impl Evidence {
         runs
     }
 
-    /// Returns the run of a job in whose handler an entry was written.
+    /// Returns the run of a job during which its handler wrote an entry.
     fn run_at(&self, id: &str, number: usize) -> Option<u64> {
         let node = &self.history[number].node;
         self.history[..number].iter().rev().find_map(|entry| match &entry.fact {
@@ -103,7 +105,7 @@ impl Evidence {
         })
     }
 
-    /// Returns whether a job was removed on purpose, or perhaps was.
+    /// Returns whether a job was removed on purpose, or may have been.
     fn is_accounted(&self, id: &str) -> bool {
         let removals = self.history.iter().filter(|entry| is_of(entry, id)).map(|entry| match entry.fact {
             Fact::TakenAway { .. } => 1,

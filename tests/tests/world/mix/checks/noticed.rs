@@ -1,4 +1,4 @@
-//! Planted defects that handlers report at once.
+//! Planted defects that handlers report immediately.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,7 +17,8 @@ use crate::mix::plan::Plan;
 use crate::mix::run;
 use crate::mix::spec::{Script, filling};
 
-/// Returns what the handlers of a plan's world find at once, while a scenario of its own takes the place of the plan's actions.
+/// Runs the world of a plan with `scenario` instead of the plan's actions, and returns the findings of its
+/// handlers.
 fn noticed<F>(plan: &Plan, scenario: impl Fn(World, Diary) -> F + Send + Sync + 'static) -> Vec<&'static str>
 where
     F: Future<Output = Result<(), Error>> + Send + 'static,
@@ -31,7 +32,7 @@ where
 }
 
 #[test]
-fn payload_that_was_not_sent_is_told() {
+fn payload_that_was_not_sent_is_reported() {
     let send = |filling: String| {
         noticed(&plan(&[], []), move |world, _| {
             let work = Work { id: "j1.".to_owned(), script: Script::default(), filling: filling.clone() };
@@ -47,8 +48,8 @@ fn payload_that_was_not_sent_is_told() {
 }
 
 #[test]
-fn second_leader_is_told() {
-    // A leader of another name leads beside the one of the world, which is none of its business.
+fn second_leader_is_reported() {
+    // A leader under a second name leads concurrently with the leader of the world, which is allowed.
     let lead = |is_candidate: bool| {
         noticed(&plan(&[Feature::Leader], []), move |world, diary| async move {
             let node = world.node("other");

@@ -1,6 +1,7 @@
-//! The promises to an operator: a pause that holds, cancelled jobs that do not run, a canary that holds the others back.
+//! Judges the promises to an operator: a pause holds, cancelled jobs do not run, and a canary holds the other
+//! jobs back.
 //!
-//! Where nothing fails; a process that is cut off learns of none of it.
+//! Judges only worlds without faults, because a process that is cut off learns of none of these requests.
 
 use std::time::Duration;
 
@@ -12,9 +13,9 @@ use super::{Evidence, finding, is_of};
 use crate::mix::diary::Note;
 use crate::mix::messages::Work;
 
-/// The time after which workers have noticed a pause, or a request to cancel: half a minute, and what a message needs
-/// between a worker's fetch and its handler.
-const NOTICED: Duration = Duration::from_secs(35);
+/// The time within which workers notice a pause or a request to cancel: half a minute, and the time between a
+/// worker's fetch and its handler.
+const NOTICE_TIME: Duration = Duration::from_secs(35);
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     if !evidence.diary.plan.is_quiet() {
@@ -42,7 +43,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
 }
 
 fn during_pause(evidence: &Evidence, number: usize, until: Duration) -> Option<Finding> {
-    let since = evidence.history[number].at + NOTICED;
+    let since = evidence.history[number].at + NOTICE_TIME;
     let began = evidence.history[number..].iter().find(|entry| {
         let is_work =
             entry.job.as_deref().is_some_and(|job| evidence.diary.plan.specs().any(|spec| spec.id == job));
@@ -58,10 +59,10 @@ fn during_pause(evidence: &Evidence, number: usize, until: Duration) -> Option<F
 }
 
 fn after_cancellation(evidence: &Evidence, number: usize, id: &str) -> Option<Finding> {
-    let since = evidence.history[number].at + NOTICED;
+    let since = evidence.history[number].at + NOTICE_TIME;
     let own: Vec<&Entry> = evidence.history[number..].iter().filter(|entry| is_of(entry, id)).collect();
     let began = own.iter().find(|entry| entry.at > since && matches!(entry.fact, Fact::RunBegan { .. }))?;
-    // A redrive or another send of the job are new beginnings; its end is the answer to the request.
+    // A redrive or another send begins the job again. An end of the job is the answer to the request.
     let is_over = |fact: &Fact| {
         matches!(
             fact,
@@ -70,9 +71,10 @@ fn after_cancellation(evidence: &Evidence, number: usize, id: &str) -> Option<Fi
                 | Fact::Settled { outcome: Outcome::Completed | Outcome::DeadLettered(_), .. }
         )
     };
-    let anew = own.iter().take_while(|entry| entry.number < began.number).any(|entry| is_over(&entry.fact));
+    let begins_again =
+        own.iter().take_while(|entry| entry.number < began.number).any(|entry| is_over(&entry.fact));
     let text = format!("the request was made at entry {number}, and a run begins at {:?}", began.at);
-    (!anew).then(|| finding("a job runs in spite of its cancellation", id, text))
+    (!begins_again).then(|| finding("a job runs in spite of its cancellation", id, text))
 }
 
 fn behind_dead_canary(
@@ -82,7 +84,7 @@ fn behind_dead_canary(
     jobs: &[String],
 ) -> Option<Finding> {
     let (first, others) = jobs.split_at_checked(canary)?;
-    // A second message of a job may die although the first has ended well.
+    // A second message of the job may die although the first one has ended well.
     if others.is_empty() || !first.iter().all(|id| is_single(evidence, id)) {
         return None;
     }

@@ -1,9 +1,11 @@
-//! Planted defects: each check of the mix is shown to report what it is for.
+//! Planted defects: for each check of the mix, shows that it reports the defect that it is for.
 //!
-//! A sound world performs a small plan. Then the evidence is changed as a defect would have left it: an end that never was, a
-//! note that a handler would have written. The unchanged evidence shows nothing.
+//! A sound world performs a small plan. Then the evidence is changed as a defect would have left it, for
+//! example by an end that never happened, or by a note that a handler would have written. The unchanged
+//! evidence must have no finding.
 //!
-//! Not planted: a search of the journal that misses jobs, and blobs that a sweep leaves. Both are read from the storage itself.
+//! Two defects are not planted, because their checks read the storage itself: a search of the journal that
+//! misses jobs, and blobs that a sweep leaves.
 
 mod schedule_defects;
 
@@ -17,7 +19,7 @@ use jobqueue_testing::world::{Entry, Fact, Finding, World};
 use super::{
     Evidence, batches, blobs, cancelled, is_of, journal, operator, order, progress, schedule, types, unique,
 };
-use crate::mix::action::{Action, What};
+use crate::mix::action::{Action, ActionKind};
 use crate::mix::backend::Backend;
 use crate::mix::diary::{Diary, Note};
 use crate::mix::features::Feature;
@@ -25,7 +27,7 @@ use crate::mix::plan::Plan;
 use crate::mix::run;
 use crate::mix::spec::{Fan, Script, Spec};
 
-/// A change of the evidence: notes that are added, and then facts that are changed.
+/// A change of the evidence: first notes are added, then facts are changed.
 #[derive(Clone)]
 struct Defect {
     notes: Vec<Note>,
@@ -42,7 +44,7 @@ impl Defect {
     }
 }
 
-pub(super) fn plan(features: &[Feature], actions: impl IntoIterator<Item = What>) -> Plan {
+pub(super) fn plan(features: &[Feature], actions: impl IntoIterator<Item = ActionKind>) -> Plan {
     let at = |number: usize| Duration::from_secs(number as u64);
     let actions = actions.into_iter().enumerate();
     let actions = actions.map(|(number, what)| Action { at: at(number), actor: 0, what }).collect();
@@ -50,10 +52,18 @@ pub(super) fn plan(features: &[Feature], actions: impl IntoIterator<Item = What>
     Plan { seed: 1, noise: 1, features, workers: 1, faults: 0.0, spread: (1, 1), actions }
 }
 
-fn job(id: String, script: Script) -> What {
-    let (key, delay, ttl) = (None, None, None);
-    let (in_order, resend) = (false, false);
-    What::Send(Spec { id, script, bytes: 10, header: 0, key, in_order, delay, ttl, resend })
+fn job(id: String, script: Script) -> ActionKind {
+    ActionKind::Send(Spec {
+        id,
+        script,
+        bytes: 10,
+        header: 0,
+        key: None,
+        in_order: false,
+        delay: None,
+        ttl: None,
+        resend: false,
+    })
 }
 
 fn fan(id: &str, part: Script) -> Fan {
@@ -71,16 +81,17 @@ fn one(script: Script) -> Plan {
     plan(&[], [job("j1.".to_owned(), script)])
 }
 
-fn in_order(number: u32) -> What {
-    let What::Send(mut spec) = job(format!("j{number}."), Script { millis: 300, ..Script::default() }) else {
+fn in_order(number: u32) -> ActionKind {
+    let ActionKind::Send(mut spec) = job(format!("j{number}."), Script { millis: 300, ..Script::default() })
+    else {
         unreachable!("it is a send");
     };
     (spec.key, spec.in_order) = (Some("a".to_owned()), true);
-    What::Send(spec)
+    ActionKind::Send(spec)
 }
 
 fn batch() -> Plan {
-    plan(&[Feature::Batches], [What::Batch(fan("b1-", Script::default()))])
+    plan(&[Feature::Batches], [ActionKind::Batch(fan("b1-", Script::default()))])
 }
 
 async fn judged(world: World, diary: Diary, defect: Defect) -> Vec<Finding> {
@@ -114,13 +125,13 @@ fn findings(plan: &Plan, defect: Defect) -> Vec<&'static str> {
     world.run_with(plan.noise, &[]).findings.into_iter().map(|found| found.what).collect()
 }
 
-/// Asserts that the evidence of a plan shows nothing, and with the defect this.
+/// Asserts that the evidence of a plan has no findings, and has the finding `what` with the defect.
 #[track_caller]
-fn assert_told(plan: &Plan, defect: Defect, what: &str) {
+fn assert_reported(plan: &Plan, defect: Defect, what: &str) {
     let sound = findings(plan, Defect::of_notes([]));
     assert!(sound.is_empty(), "without the defect: {sound:?}");
-    let told = findings(plan, defect);
-    assert!(told.contains(&what), "{what} is told as {told:?}");
+    let reported = findings(plan, defect);
+    assert!(reported.contains(&what), "{what} is reported as {reported:?}");
 }
 
 /// Removes the ends of a job, as if its handler ran on.
@@ -142,18 +153,18 @@ fn never_runs(history: &mut [Entry], job: &str) {
 }
 
 #[test]
-fn overtaking_in_order_is_told() {
+fn overtaking_in_order_is_reported() {
     let plan = plan(&[Feature::InOrder], [in_order(1), in_order(2)]);
     let defect = Defect::of_facts(|history| never_ends(history, "j1."));
-    assert_told(&plan, defect.clone(), "a job overtakes another of its key");
-    assert_told(&plan, defect, "two jobs of a key run at once");
+    assert_reported(&plan, defect.clone(), "a job overtakes another of its key");
+    assert_reported(&plan, defect, "two jobs of a key run at once");
 }
 
 #[test]
-fn batch_that_goes_on_early_or_never_is_told() {
+fn batch_that_goes_on_early_or_never_is_reported() {
     let early = Defect::of_facts(|history| never_ends(history, "b1-/0"));
-    assert_told(&batch(), early.clone(), "a batch goes on before its children have ended");
-    assert_told(&batch(), early, "a child of a batch is lost");
+    assert_reported(&batch(), early.clone(), "a batch goes on before its children have ended");
+    assert_reported(&batch(), early, "a child of a batch is lost");
     let removed = Defect::of_facts(|history| {
         never_ends(history, "b1-/0");
         let last = history.iter_mut().rev().find(|entry| is_of(entry, "b1-/0"));
@@ -161,17 +172,17 @@ fn batch_that_goes_on_early_or_never_is_told() {
     });
     assert!(!findings(&batch(), removed).contains(&"a child of a batch is lost"));
     let never = Defect::of_facts(|history| never_runs(history, "b1-"));
-    assert_told(&batch(), never, "a batch never goes on");
+    assert_reported(&batch(), never, "a batch never goes on");
 }
 
 #[test]
-fn result_that_a_continuation_misses_is_told() {
+fn result_that_a_continuation_misses_is_reported() {
     let note = Note::Undone { id: "b1-".to_owned(), missing: 1 };
-    assert_told(&batch(), Defect::of_notes([note]), "a continuation misses results");
+    assert_reported(&batch(), Defect::of_notes([note]), "a continuation misses results");
 }
 
 #[test]
-fn unique_work_that_is_sent_twice_is_told() {
+fn unique_work_that_is_sent_twice_is_reported() {
     let sent = |id: &str, began, at| Note::Unique {
         key: "report".to_owned(),
         began,
@@ -181,54 +192,54 @@ fn unique_work_that_is_sent_twice_is_told() {
         is_sent: true,
     };
     let defect = Defect::of_notes([sent("u1.", 0, 0), sent("u2.", usize::MAX, 1_000)]);
-    assert_told(&one(Script::default()), defect, "unique work was sent twice in its window");
+    assert_reported(&one(Script::default()), defect, "unique work was sent twice in its window");
 }
 
 #[test]
-fn unique_work_that_joins_a_job_that_is_gone_is_told() {
+fn unique_work_that_joins_a_job_that_is_gone_is_reported() {
     let unique = |began, at, is_sent| {
         let (key, id) = ("report".to_owned(), "u1.".to_owned());
         Note::Unique { key, began, at, window: 60_000, id, is_sent }
     };
     let cleared = Note::Cleared { began: usize::MAX };
     let kept = Note::UniqueKept { key: "report".to_owned(), began: usize::MAX };
-    for (gone, told) in [
+    for (gone, what) in [
         (cleared, "unique work joins a job that was cleared"),
         (kept, "unique work joins a job that was cancelled"),
     ] {
         let notes = [unique(0, 0, true), gone, unique(usize::MAX, 1_000, false)];
-        assert_told(&one(Script::default()), Defect::of_notes(notes), told);
+        assert_reported(&one(Script::default()), Defect::of_notes(notes), what);
     }
 }
 
 #[test]
-fn cancelled_job_that_runs_is_told() {
+fn cancelled_job_that_runs_is_reported() {
     let defect = Defect::of_notes([Note::Cancelled { id: "j1.".to_owned() }]);
-    assert_told(&one(Script::default()), defect, "a cancelled job runs");
+    assert_reported(&one(Script::default()), defect, "a cancelled job runs");
 }
 
 #[test]
-fn job_that_begins_in_a_pause_is_told() {
-    let pause = What::PauseFor { time: Duration::from_secs(90) };
+fn job_that_begins_in_a_pause_is_reported() {
+    let pause = ActionKind::PauseFor { time: Duration::from_secs(90) };
     let jobs = ["j1.", "j2."].map(|id| job(id.to_owned(), Script::default()));
     let [first, second] = jobs;
     let mut plan = plan(&[Feature::PausesWithEnd], [first, pause, second]);
-    // The last action is followed by the end of all pauses.
-    plan.actions.push(Action { at: Duration::from_secs(80), actor: 0, what: What::Search });
+    // All pauses end after the last action.
+    plan.actions.push(Action { at: Duration::from_secs(80), actor: 0, what: ActionKind::Search });
     let defect = Defect::of_facts(|history| {
         let began = |entry: &&mut Entry| is_of(entry, "j2.") && matches!(entry.fact, Fact::RunBegan { .. });
         history.iter_mut().filter(began).for_each(|entry| entry.at = Duration::from_secs(60));
     });
-    assert_told(&plan, defect, "a job begins while its queue is paused");
+    assert_reported(&plan, defect, "a job begins while its queue is paused");
 }
 
 #[test]
-fn job_that_runs_in_spite_of_its_cancellation_is_told() {
-    let What::Send(mut spec) = job("j1.".to_owned(), Script::default()) else {
+fn job_that_runs_in_spite_of_its_cancellation_is_reported() {
+    let ActionKind::Send(mut spec) = job("j1.".to_owned(), Script::default()) else {
         unreachable!("it is a send");
     };
     (spec.key, spec.delay) = (Some("k0".to_owned()), Some(Duration::from_secs(60)));
-    let cancel = What::CancelAll { key: "k0".to_owned() };
+    let cancel = ActionKind::CancelAll { key: "k0".to_owned() };
     let defect = Defect::of_facts(|history| {
         for entry in history.iter_mut().filter(|entry| is_of(entry, "j1.")) {
             if let Fact::Received { inserted, delivery, .. } = entry.fact {
@@ -236,21 +247,21 @@ fn job_that_runs_in_spite_of_its_cancellation_is_told() {
             }
         }
     });
-    let plan = plan(&[Feature::CancelPlans, Feature::Delayed], [What::Send(spec), cancel]);
-    assert_told(&plan, defect, "a job runs in spite of its cancellation");
+    let plan = plan(&[Feature::CancelPlans, Feature::Delayed], [ActionKind::Send(spec), cancel]);
+    assert_reported(&plan, defect, "a job runs in spite of its cancellation");
 }
 
 #[test]
-fn others_that_follow_a_dead_canary_are_told() {
+fn others_that_follow_a_dead_canary_are_reported() {
     let rejected = |id: &str| job(id.to_owned(), Script { reject: true, ..Script::default() });
-    let plan = plan(&[Feature::Canaries], [rejected("j1."), rejected("j2."), What::RedriveAfterCanary]);
+    let plan = plan(&[Feature::Canaries], [rejected("j1."), rejected("j2."), ActionKind::RedriveAfterCanary]);
     let jobs = ["j1.", "j2."].map(str::to_owned).to_vec();
     let defect = Defect::of_notes([Note::AfterCanary { began: 0, canary: 1, jobs }]);
-    assert_told(&plan, defect, "others follow a canary that has died");
+    assert_reported(&plan, defect, "others follow a canary that has died");
 }
 
 #[test]
-fn checkpoints_and_results_that_change_are_told() {
+fn checkpoints_and_results_that_change_are_reported() {
     let id = || "j1.".to_owned();
     let defects = [
         (
@@ -269,20 +280,21 @@ fn checkpoints_and_results_that_change_are_told() {
         ),
     ];
     for (notes, what) in defects {
-        // A fault of another job's put explains none of it.
+        // A fault in a put of another job explains none of these.
         let facts = |history: &mut [Entry]| {
             let starts = history.iter_mut().find(|entry| matches!(entry.fact, Fact::Noted(_)));
             let (operation, subject) = (Operation::Put, "work".to_owned());
             starts.unwrap().fact = Fact::Fault { operation, subject, fault: Fault::HangAfter };
         };
         let defect = Defect { facts, ..Defect::of_notes(notes) };
-        assert_told(&one(Script::default()), defect, what);
+        assert_reported(&one(Script::default()), defect, what);
     }
 }
 
-/// A run that began before the one that saved may resume from less; one that began after it may not.
+/// A run that began before the run that saved may resume from an earlier checkpoint. A run that began after
+/// it may not.
 #[test]
-fn checkpoint_that_a_later_run_does_not_find_is_told() {
+fn checkpoint_that_a_later_run_does_not_find_is_reported() {
     let saves = Script { checkpoints: 2, ..Script::default() };
     // The run of the second job has number 1.
     let plan = plan(&[], [job("j0.".to_owned(), Script::default()), job("j1.".to_owned(), saves)]);
@@ -295,7 +307,7 @@ fn checkpoint_that_a_later_run_does_not_find_is_told() {
     assert!(later.contains(&"a checkpoint is lost"), "{later:?}");
 }
 
-/// Puts the begin of a run of `j1.` in the process of the planted notes in the place of an entry.
+/// Replaces an entry by the start of a run of `j1.` in the process of the planted notes.
 fn begin_a_run(history: &mut [Entry], run: u64, is_place: fn(&Entry) -> bool) {
     let place = history.iter_mut().find(|entry| is_of(entry, "j1.") && is_place(entry)).unwrap();
     let inserted = std::time::SystemTime::UNIX_EPOCH;
@@ -304,7 +316,7 @@ fn begin_a_run(history: &mut [Entry], run: u64, is_place: fn(&Entry) -> bool) {
 }
 
 #[test]
-fn attempts_of_another_type_are_told() {
+fn attempts_of_another_type_are_reported() {
     let defect = Defect::of_facts(|history| {
         for entry in history.iter_mut().filter(|entry| is_of(entry, "b1-")) {
             if let Fact::RunBegan { max_attempts, .. } = &mut entry.fact {
@@ -312,21 +324,21 @@ fn attempts_of_another_type_are_told() {
             }
         }
     });
-    assert_told(&batch(), defect, "a job has the attempts of another type");
+    assert_reported(&batch(), defect, "a job has the attempts of another type");
 }
 
 #[test]
-fn effect_that_happens_twice_is_told() {
+fn effect_that_happens_twice_is_reported() {
     let again = Note::OnceHappens { id: "j1.".to_owned() };
     let once = Script { once: true, ..Script::default() };
-    assert_told(&one(once), Defect::of_notes([again]), "an effect that happens once happened twice");
+    assert_reported(&one(once), Defect::of_notes([again]), "an effect that happens once happened twice");
 }
 
 #[test]
-fn journal_that_tells_too_much_or_too_little_is_told() {
+fn journal_that_tells_too_much_or_too_little_is_reported() {
     let plan = plan(&[Feature::Journal], [job("j1.".to_owned(), Script::default())]);
     let invented = Defect::of_facts(|history| never_ends(history, "j1."));
-    assert_told(&plan, invented, "the journal tells an end that never was");
+    assert_reported(&plan, invented, "the journal tells an end that never was");
     let forgotten = Defect::of_facts(|history| {
         let is_end = |entry: &&Entry| matches!(entry.fact, Fact::Settled { .. });
         let end = history.iter().find(is_end).map(|entry| entry.fact.clone());
@@ -335,16 +347,17 @@ fn journal_that_tells_too_much_or_too_little_is_told() {
             place.fact = end;
         }
     });
-    assert_told(&plan, forgotten, "an end is missing in the journal");
+    assert_reported(&plan, forgotten, "an end is missing in the journal");
 }
 
 #[test]
-fn lost_payload_of_a_dead_letter_is_told() {
-    let What::Send(mut spec) = job("j1.".to_owned(), Script { reject: true, ..Script::default() }) else {
+fn lost_payload_of_a_dead_letter_is_reported() {
+    let ActionKind::Send(mut spec) = job("j1.".to_owned(), Script { reject: true, ..Script::default() })
+    else {
         unreachable!("it is a send");
     };
     spec.bytes = 70_000;
-    let plan = plan(&[Feature::Blobs, Feature::Reject], [What::Send(spec)]);
+    let plan = plan(&[Feature::Blobs, Feature::Reject], [ActionKind::Send(spec)]);
     let diary = Diary::new(&plan, false);
     let world = run::world(&Backend::AzureLike, &plan, &diary).judge(|world| async move {
         let sound = blobs::dead_letters(&world).await.1;
@@ -357,6 +370,7 @@ fn lost_payload_of_a_dead_letter_is_told() {
         }
         blobs::dead_letters(&world).await.1
     });
-    let told: Vec<_> = world.run_with(plan.noise, &[]).findings.into_iter().map(|found| found.what).collect();
-    assert_eq!(told, ["the payload of a dead letter is missing"]);
+    let reported: Vec<_> =
+        world.run_with(plan.noise, &[]).findings.into_iter().map(|found| found.what).collect();
+    assert_eq!(reported, ["the payload of a dead letter is missing"]);
 }

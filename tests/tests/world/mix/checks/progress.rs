@@ -1,4 +1,4 @@
-//! Checkpoints and fences grow; a step or an effect returns the same result again.
+//! Judges that checkpoints and fences grow, and that a step or an effect returns the same result again.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
                 saved.entry(id).or_default().push((run, value));
             }
             Note::Resumed { id, value } if is_single(evidence, &id) => {
-                // A process that was frozen goes on with what it received, and a later run may have saved more meanwhile.
+                // A process that was frozen goes on with the checkpoint that it received, although a later
+                // run may have saved more since.
                 let run = evidence.run_at(&id, number);
                 let is_later = |saver: &Option<u64>| run.is_some() && *saver > run;
                 let of_id = saved.get(&id).into_iter().flatten();
@@ -53,7 +54,8 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// A later run of a job has no larger fence. A process that was stopped may say its own after a later run's.
+/// Finds a later run of a job whose fence is not larger. Notes are sorted by run, because a process that was
+/// stopped may note its fence after a later run.
 fn fences(evidence: &Evidence) -> Vec<Finding> {
     let mut of_runs: BTreeMap<String, Vec<(Option<u64>, u64)>> = BTreeMap::new();
     for (number, note) in evidence.diary.notes() {
@@ -71,8 +73,8 @@ fn fences(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// An effect that is to happen once happens in a second run, although the process of the first one can have recorded it: it was not stopped,
-/// and had its lease.
+/// Finds an effect for `once` that happens in a second run, although the process of the first run could have
+/// recorded it: it was not stopped, and had its lease.
 fn repeated_effects(evidence: &Evidence) -> Vec<Finding> {
     let mut last: BTreeMap<String, usize> = BTreeMap::new();
     let mut found = Vec::new();
@@ -82,7 +84,7 @@ fn repeated_effects(evidence: &Evidence) -> Vec<Finding> {
             continue;
         };
         let run = evidence.run_at(&id, first);
-        let was_stopped = run.is_some_and(|run| is_stopped_in(evidence, run, first));
+        let was_stopped = run.is_some_and(|run| is_asked_to_stop_in(evidence, run, first));
         if !was_stopped && run.is_some_and(|run| !evidence.world.may_lose_lease(run, number)) {
             let detail = format!("at entry {first}, in run {run:?}, and again at entry {number}");
             found.push(finding("an effect that happens once happened twice", &id, detail));
@@ -91,20 +93,20 @@ fn repeated_effects(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// Returns whether the worker of a run was told to stop between an entry and the end of the run: its handler may be stopped before it can
-/// record an effect.
-fn is_stopped_in(evidence: &Evidence, run: u64, since: usize) -> bool {
+/// Returns whether the worker of a run was asked to stop between an entry and the end of the run. Then its
+/// handler may have been stopped before it could record an effect.
+fn is_asked_to_stop_in(evidence: &Evidence, run: u64, since: usize) -> bool {
     let node = &evidence.history[since].node;
     let ends = |fact: &Fact| matches!(fact, Fact::RunEnded { run: ended, end } if *ended == run && *end != RunEnd::Done);
-    let is_told = |entry: &Entry| {
+    let is_asked_to_stop = |entry: &Entry| {
         entry.node == *node && matches!(entry.fact, Fact::Incident(Disturbance::StopRequested))
     };
-    let meanwhile = evidence.history[since..].iter().position(|entry| ends(&entry.fact));
-    meanwhile.is_some_and(|end| evidence.history[since..since + end].iter().any(is_told))
+    let run_end = evidence.history[since..].iter().position(|entry| ends(&entry.fact));
+    run_end.is_some_and(|end| evidence.history[since..since + end].iter().any(is_asked_to_stop))
 }
 
-/// Returns whether there is one message of the job: copies have checkpoints of their own. The library sends some jobs itself, and some puts
-/// again; whose answer is not known may have stored a message.
+/// Returns whether the job has exactly one message, because copies have separate checkpoints. The library
+/// itself sends some jobs and puts some again. A put without a known answer may have stored a message.
 pub(super) fn is_single(evidence: &Evidence, id: &str) -> bool {
     let (mut sends, mut stored, mut unanswered) = (0, 0, 0);
     let mut certain = true;
@@ -119,9 +121,9 @@ pub(super) fn is_single(evidence: &Evidence, id: &str) -> bool {
                 certain &= *verdict == Verdict::Acknowledged;
                 sending = None;
             }
-            // A connection that ended under the send: the answer may be lost, and the send repeated.
+            // The connection ended during the send, so the answer may be lost and the send repeated.
             Fact::Incident(_) if sending == Some(&entry.node) => certain = false,
-            // A dead letter that is stored twice is no second message unless it is redriven.
+            // A dead letter that is stored twice is a second message only if it is redriven.
             Fact::PutBegan { queue } if is_of(entry, id) && may_run(evidence, id, queue) => unanswered += 1,
             Fact::Put { queue, verdict, .. } if is_of(entry, id) && may_run(evidence, id, queue) => {
                 unanswered -= 1;

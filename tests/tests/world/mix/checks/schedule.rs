@@ -1,4 +1,4 @@
-//! A schedule begins, goes on, skips no slot, and sends each once.
+//! Judges that a schedule begins, goes on, skips no slot, and sends each slot once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
@@ -12,15 +12,16 @@ use crate::mix::features::Feature;
 const PREFIX: &str = "schedule/ticks/";
 const EVERY_SECONDS: i64 = 20;
 
-/// The time after which a schedule has a leader that has sent what is due, and a worker runs it, if nothing fails.
-const SETTLED: Duration = Duration::from_secs(60);
+/// The time within which, if nothing fails, a schedule has a leader that has sent all due slots, and a worker
+/// runs them.
+const SETTLE_TIME: Duration = Duration::from_secs(60);
 
-/// The maximum time that a message is invisible because a process died that had received it.
-const LEASED: Duration = Duration::from_secs(600);
+/// The maximum time for which a message is invisible because the process that received it has died.
+const MAX_LEASE: Duration = Duration::from_secs(600);
 
-/// Returns the ids of the messages that were not run before the workers ended.
+/// Returns the ids of the messages that had not run when the workers ended.
 pub(super) async fn waiting(world: &World) -> Vec<String> {
-    sleep(LEASED).await;
+    sleep(MAX_LEASE).await;
     let mut ids = Vec::new();
     for account in world.accounts() {
         for queue in account.queues().list_queues("parts").await.unwrap_or_default() {
@@ -46,7 +47,7 @@ pub(super) fn check(evidence: &Evidence, waiting: &[String]) -> Vec<Finding> {
     let mut found: Vec<_> =
         gaps.map(|pair| finding("a slot of a schedule is left out", PREFIX, format!("{pair:?}"))).collect();
     let plan = &evidence.diary.plan;
-    // By a wrong clock other slots are due.
+    // With a wrong clock, other slots are due.
     if plan.has(Feature::Schedule) && !plan.has(Feature::Skew) {
         found.extend(ends(evidence, &slots));
     }
@@ -56,7 +57,8 @@ pub(super) fn check(evidence: &Evidence, waiting: &[String]) -> Vec<Finding> {
     found
 }
 
-/// The schedule begins soon after nothing fails any more, and goes on until the workers end.
+/// Finds a schedule that does not begin soon after faults have ended, or does not go on until the workers
+/// end.
 fn ends(evidence: &Evidence, slots: &[i64]) -> Option<Finding> {
     let at =
         |is: fn(&Entry) -> bool| evidence.history.iter().rev().find(|entry| is(entry)).map(|entry| entry.at);
@@ -69,17 +71,17 @@ fn ends(evidence: &Evidence, slots: &[i64]) -> Option<Finding> {
         let slot = SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(*slot).unwrap_or_default());
         slot.duration_since(began).unwrap_or_default()
     };
-    let first = slots.first().map(since).filter(|first| *first < faultless + SETTLED);
-    let last = slots.last().map(since).filter(|last| *last + SETTLED > end);
+    let first = slots.first().map(since).filter(|first| *first < faultless + SETTLE_TIME);
+    let last = slots.last().map(since).filter(|last| *last + SETTLE_TIME > end);
     match (first, last) {
-        (None, _) if end > faultless + SETTLED => {
+        (None, _) if end > faultless + SETTLE_TIME => {
             let text = format!(
                 "nothing fails since {faultless:?}, and its first slots are {:?}",
                 slots.first().map(since)
             );
             Some(finding("a schedule does not begin", PREFIX, text))
         }
-        (Some(_), None) if end > faultless + SETTLED => {
+        (Some(_), None) if end > faultless + SETTLE_TIME => {
             let text =
                 format!("the workers end at {end:?}, and its last slot is {:?}", slots.last().map(since));
             Some(finding("a schedule goes no further", PREFIX, text))
@@ -88,8 +90,8 @@ fn ends(evidence: &Evidence, slots: &[i64]) -> Option<Finding> {
     }
 }
 
-/// Returns the time since which at least one worker process is not frozen, zero for one that never was; `None` if all are frozen at
-/// `end`. A freeze does not end with the faults.
+/// Returns the time since when at least one worker process is not frozen, which is zero if it never was, or
+/// `None` if all are frozen at `end`. The end of faults does not end a freeze.
 fn awake_since(evidence: &Evidence, end: Duration) -> Option<Duration> {
     let mut awake: BTreeMap<&str, Option<Duration>> = BTreeMap::new();
     for entry in evidence.history.iter().filter(|entry| entry.at <= end) {
@@ -108,13 +110,15 @@ fn awake_since(evidence: &Evidence, end: Duration) -> Option<Duration> {
     stopped.filter_map(|entry| awake.get(&*entry.node).copied().flatten()).min()
 }
 
-/// A slot is sent twice, although nothing fails.
+/// Finds a slot that is sent twice although nothing fails.
 fn repeated(evidence: &Evidence) -> Option<Finding> {
     let mut puts: BTreeMap<&str, u32> = BTreeMap::new();
     for entry in &evidence.history {
         let is_stored = matches!(&entry.fact, Fact::Put { verdict: Verdict::Acknowledged, queue, .. } if !queue.contains("-poison"));
         let slot = entry.job.as_deref().filter(|job| is_stored && job.starts_with(PREFIX));
-        slot.into_iter().for_each(|slot| *puts.entry(slot).or_default() += 1);
+        if let Some(slot) = slot {
+            *puts.entry(slot).or_default() += 1;
+        }
     }
     let (slot, count) = puts.into_iter().find(|(_, count)| *count > 1)?;
     Some(finding("a slot of a schedule is sent twice", slot, format!("{count} puts were acknowledged")))

@@ -1,4 +1,5 @@
-//! A job has the attempts of its own type, whatever other types are in its queue, and whatever other releases read it.
+//! Judges that a job has the attempts of its own type, whatever other types are in its queue and whatever
+//! other releases read it.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use jobqueue::QueueMessage;
 use jobqueue_testing::world::{Fact, Finding};
 
 use super::{Evidence, finding};
-use crate::mix::action::What;
+use crate::mix::action::ActionKind;
 use crate::mix::messages::{Former, Join, Newer, Part, Work};
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
@@ -24,7 +25,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     others.collect()
 }
 
-/// Returns the numbers of attempts that each job may have.
+/// Returns the maximum numbers of attempts that each job may have.
 fn attempts(evidence: &Evidence) -> BTreeMap<String, Vec<u32>> {
     let plan = &evidence.diary.plan;
     let set = evidence.history.iter().filter_map(|entry| match &entry.fact {
@@ -40,8 +41,8 @@ fn attempts(evidence: &Evidence) -> BTreeMap<String, Vec<u32>> {
         jobs.insert(fan.id.clone(), vec![of::<Join>()]);
     }
     for action in &plan.actions {
-        if let What::Release { ids, newer } = &action.what {
-            // The newer release reads the former's messages as its own.
+        if let ActionKind::Release { ids, newer } = &action.what {
+            // The newer release reads messages of the former one as its own.
             let own = if *newer { vec![of::<Newer>()] } else { vec![of::<Former>(), of::<Newer>()] };
             jobs.extend(ids.iter().map(|id| (id.clone(), own.clone())));
         }

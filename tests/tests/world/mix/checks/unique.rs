@@ -1,25 +1,26 @@
-//! Unique work runs once in a window.
+//! Judges that unique work is sent once within its window.
 
 use jobqueue_testing::world::{Fact, Finding};
 
 use super::{Evidence, finding, is_of};
 use crate::mix::diary::Note;
 
-/// The difference between clocks; a window begins somewhere within its send.
+/// The tolerance for clock differences, and for the time at which a window begins within its send.
 const TOLERANCE_MILLIS: u64 = 12_000;
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let notes = evidence.diary.notes();
     let mut found = Vec::new();
-    for (told, first) in &notes {
-        // The window is that of the call: one that takes over a dead sender's id has its own.
+    for (noted, first) in &notes {
+        // Uses the window of the call itself. A sender that takes over the id of a dead sender has its own
+        // window.
         let Note::Unique { key, id, at, window, is_sent: true, .. } = first else { continue };
-        for (other_told, second) in &notes {
+        for (other_noted, second) in &notes {
             let Note::Unique { key: other_key, began, at: later, id: other, .. } = second else { continue };
-            let within = *began > *told && *later + TOLERANCE_MILLIS < *at + window;
-            // Its request may be applied long after the note.
+            let within = *began > *noted && *later + TOLERANCE_MILLIS < *at + window;
+            // Any earlier cancellation counts, because its request may be applied long after its note.
             let given_up = notes.iter().any(|(given_up, note)| {
-                matches!(note, Note::UniqueCancelled { key: given } if given == key) && given_up < other_told
+                matches!(note, Note::UniqueCancelled { key: given } if given == key) && given_up < other_noted
             });
             let cancelled = evidence.is_accounted(id);
             if key == other_key && within && !given_up && !cancelled && id != other {
@@ -36,7 +37,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// No send joins a job that no worker has received, after a cancellation has returned false.
+/// Finds a send that joins a job that no worker has received, after a cancellation has returned false.
 fn joins_of_cancelled(evidence: &Evidence) -> Vec<Finding> {
     let notes = evidence.diary.notes();
     let mut found = Vec::new();
@@ -52,7 +53,7 @@ fn joins_of_cancelled(evidence: &Evidence) -> Vec<Finding> {
         for id in joined.filter(|_| is_last) {
             let is_sent =
                 |note: &Note| matches!(note, Note::Unique { id: sent, is_sent: true, .. } if sent == id);
-            let was_sent = notes.iter().any(|(told, note)| told < asked && is_sent(note));
+            let was_sent = notes.iter().any(|(noted, note)| noted < asked && is_sent(note));
             let expires = evidence.diary.plan.unique().any(|spec| spec.id == *id && spec.ttl.is_some());
             let is_received = |fact: &Fact| match fact {
                 Fact::Received { .. } => true,
@@ -68,13 +69,13 @@ fn joins_of_cancelled(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-/// Nobody joins a job that was sent before its queue was cleared.
+/// Finds a send that joins a job that was sent before its queue was cleared.
 fn joins_of_cleared(evidence: &Evidence) -> Vec<Finding> {
     let notes = evidence.diary.notes();
     let mut found = Vec::new();
     for (cleared, note) in &notes {
         let Note::Cleared { began: clearing } = note else { continue };
-        // It may have been put again meanwhile, or be held by somebody who cancels it.
+        // Leaves out jobs that were put again since, or that a canceller may hold.
         let is_undisturbed = |id: &str| {
             let later = evidence.history.get(*clearing..).unwrap_or_default();
             let put_again =
@@ -83,8 +84,8 @@ fn joins_of_cleared(evidence: &Evidence) -> Vec<Finding> {
                 |fact: &Fact| matches!(fact, Fact::TakenAway { why } if !why.starts_with("cleared"));
             !put_again && evidence.first(id, cancelled).is_none()
         };
-        let sent = notes.iter().filter_map(|(told, note)| match note {
-            Note::Unique { id, at, window, is_sent: true, .. } if told < clearing => Some((id, at + window)),
+        let sent = notes.iter().filter_map(|(noted, note)| match note {
+            Note::Unique { id, at, window, is_sent: true, .. } if noted < clearing => Some((id, at + window)),
             _ => None,
         });
         for (id, end) in sent.filter(|(id, _)| is_undisturbed(id)) {
