@@ -15,7 +15,7 @@ impl BatchOverview {
 
     /// Returns the state in words.
     pub fn state(&self) -> &'static str {
-        state(self.finished, self.sealed)
+        state(self.finished, self.sealed, self.done + self.failed >= self.children)
     }
 
     /// Returns the number of dead children as people read it: `3+` if there may be more, `?` if none is known.
@@ -30,9 +30,14 @@ impl BatchDetail {
         self.children.saturating_sub(self.done + self.failed).saturating_sub(self.open.len() as u64)
     }
 
+    /// Returns whether all children have ended and the continuation has not: it waits, runs or is a dead letter.
+    pub fn waits_for_continuation(&self) -> bool {
+        self.sealed && !self.finished && self.done + self.failed >= self.children
+    }
+
     /// Returns the state in words.
     pub fn state(&self) -> &'static str {
-        state(self.finished, self.sealed)
+        state(self.finished, self.sealed, self.done + self.failed >= self.children)
     }
 
     /// Returns the number of dead children as people read it: `3+` if there may be more, `?` if none is known.
@@ -49,10 +54,11 @@ fn at_least(number: u64, is_exact: bool) -> String {
     }
 }
 
-fn state(finished: bool, sealed: bool) -> &'static str {
-    match (finished, sealed) {
-        (true, _) => "finished",
-        (false, true) => "waits for its children",
-        (false, false) => "waits for its sender",
+fn state(is_finished: bool, is_sealed: bool, have_children_ended: bool) -> &'static str {
+    match (is_finished, is_sealed, have_children_ended) {
+        (true, _, _) => "finished",
+        (false, true, true) => "waits for its continuation",
+        (false, true, false) => "waits for its children",
+        (false, false, _) => "waits for its sender",
     }
 }

@@ -74,6 +74,15 @@ fn detail(session: &Session, batch: &BatchDetail) -> String {
         ("dead letters that block it", batch.dead_text()),
         ("continuation", batch.continuation_queue.as_deref().map_or_else(|| "-".to_owned(), clean)),
     ]);
+    if batch.waits_for_continuation()
+        && let Some(queue) = &batch.continuation_queue
+    {
+        text.push_str(&format!(
+            "\nThe continuation waits in {0}, runs, or is a dead letter: see {1}\n",
+            clean(queue),
+            session.command(&format!("dead list {}", clean(queue)))
+        ));
+    }
     if batch.open.is_empty() {
         return text;
     }

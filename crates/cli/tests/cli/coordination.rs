@@ -105,6 +105,25 @@ fn batch_shows_the_dead_child_that_holds_it_up() {
     assert!(place.ok(&["queue", "resume", "mails"]).contains("no worker with a record serves it"));
 }
 
+// newcomers 28, B2: it was said to wait for its children.
+#[test]
+fn batch_whose_continuation_is_dead_waits_for_no_child() {
+    let place = Place::with_mails(0, 0);
+    with(&place, async |storage| {
+        let mut batch = storage.batch("mosaic").await.unwrap();
+        batch.send(&mail(0)).await.unwrap();
+        batch.then(&mail(9)).await.unwrap();
+        let handler = async |mail: Mail| match mail.to.as_str() {
+            "9@example.org" => Err(JobError::dead_letter("the printer is gone")),
+            _ => Ok(()),
+        };
+        let _ = Worker::builder(storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    });
+    let text = place.ok(&["batches", "mosaic"]);
+    assert!(text.contains("waits for its continuation"), "{text}");
+    assert!(text.contains("or is a dead letter: see `jobqueue dead list mails`"), "{text}");
+}
+
 #[test]
 fn command_for_a_dead_child_takes_that_child_and_nothing_else() {
     let place = Place::with_mails(0, 0);
