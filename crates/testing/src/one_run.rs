@@ -64,10 +64,11 @@ const QUEUE: &str = "one-run";
 
 /// A storage and the state of handlers that a test runs one by one, on a queue of its own.
 ///
-/// Each run has an empty storage, so that [`OneRun::sent`] returns the messages of this run.
+/// Each run has an empty storage, so that [`OneRun::sent`] returns the messages of this run, unless [`storage`](Self::storage) names one.
 #[derive(Debug, Clone, Default)]
 pub struct HandlerTest {
     parts: Vec<Part>,
+    storage: Option<Storage>,
 }
 
 type Configure = Arc<dyn Fn(WorkerBuilder) -> WorkerBuilder + Send + Sync>;
@@ -99,6 +100,16 @@ impl HandlerTest {
         configure: impl Fn(WorkerBuilder) -> WorkerBuilder + Send + Sync + 'static,
     ) -> Self {
         self.parts.push(Part(Arc::new(configure)));
+        self
+    }
+
+    /// Sets the storage of all runs, one after the other, such as the SQLite file in whose transaction the handler completes its job. A run first
+    /// deletes the message that an earlier one has left, and [`OneRun::sent`] returns messages of earlier runs as well.
+    ///
+    /// The clock of a paused runtime runs ahead of all storages but that in memory: do not pause it.
+    #[must_use]
+    pub fn storage(mut self, storage: Storage) -> Self {
+        self.storage = Some(storage);
         self
     }
 
@@ -149,9 +160,11 @@ impl HandlerTest {
         message: &H::Message,
         options: SendOptions,
     ) -> Result<OneRun, Error> {
-        let storage = memory::open_on(Runtime::paused());
+        let new = || memory::open_on(Runtime::paused());
+        let storage = self.storage.clone().unwrap_or_else(new);
         // The queue differs from that of the type, to which the handler may send messages that must not run.
         let queue: Queue<H::Message> = storage.queue_named(QUEUE).await?;
+        queue.clear().await?;
         let _ = queue.send(message).with(options).await?;
         let (end, ended) = tokio::sync::oneshot::channel();
         let end = Mutex::new(Some(end));
