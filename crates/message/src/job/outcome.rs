@@ -8,14 +8,16 @@ use std::time::Duration;
 use jobqueue_storage::text::chain;
 
 use super::reason::Reason;
+use crate::error::{Error, ErrorKind};
 
 /// A boxed error of any kind.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// The reason why a handler did not finish its job, and the verdict on the message.
 ///
-/// `?` turns any error into a *retry*. A boxed error, and one of `anyhow`, do not implement `Error` and need one word
-/// more: `.map_err(JobError::retry)?`. The constructors give other verdicts:
+/// `?` turns any error into a *retry*, except the refusal of a send whose message breaks rules of its type, which no retry can mend:
+/// that one is a *dead letter* with the reason [`Reason::INVALID_SEND`], unless `.map_err(JobError::retry)?` says otherwise. A boxed
+/// error, and one of `anyhow`, do not implement `Error` and need the same word. The constructors give other verdicts:
 ///
 /// ```
 /// use jobqueue::JobError;
@@ -137,7 +139,11 @@ impl JobError {
 
 impl<E: StdError + Send + Sync + 'static> From<E> for JobError {
     fn from(error: E) -> Self {
-        Self::retry(error)
+        let own = (&error as &(dyn StdError + 'static)).downcast_ref::<Error>();
+        match own.is_some_and(is_invalid_send) {
+            true => Self::dead_letter(error).with_reason(Reason::INVALID_SEND),
+            false => Self::retry(error),
+        }
     }
 }
 
@@ -166,6 +172,11 @@ impl fmt::Display for JobError {
 pub enum Outcome {
     /// The handler finished and the message is deleted.
     Completed,
+/// Returns whether a message was not sent because it breaks rules of its type.
+fn is_invalid_send(error: &Error) -> bool {
+    error.kind() == ErrorKind::Invalid && error.violations().is_some()
+}
+
     /// The attempt failed; the message is delivered again after this time.
     Retried(Duration),
     /// The message is in the dead-letter queue.
@@ -217,3 +228,24 @@ mod tests {
         assert_eq!(JobError::retry("x".repeat(3_000)).chain().chars().count(), 2_001);
     }
 }
+    use crate::message::{DecodeError, EncodeError};
+    use crate::validate::{Path, Violations};
+    // newcomers 28, A5
+    #[test]
+    fn only_a_message_that_breaks_its_rules_is_not_sent_again() {
+        let violations = || {
+            let mut violations = Violations::new();
+            violations.add(&Path::ROOT, "email", "must be an email address");
+            violations
+        };
+        let refused = || Error::from(EncodeError::Invalid(violations()));
+        let passed_on = JobError::from(refused());
+        assert_eq!(passed_on.verdict(), Verdict::DeadLetter);
+        assert_eq!(passed_on.reason(), Some(&Reason::INVALID_SEND));
+        assert_eq!(JobError::retry(refused()).verdict(), Verdict::Retry);
+        let read = Error::from(DecodeError::Invalid(violations()));
+        assert_eq!(JobError::from(read).verdict(), Verdict::Retry, "a dead letter that the handler has read");
+        let misused = Error::new(ErrorKind::Invalid, "no transaction is open");
+        assert_eq!(JobError::from(misused).verdict(), Verdict::Retry);
+    }
+

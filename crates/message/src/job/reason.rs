@@ -36,6 +36,8 @@ reasons! {
     MAX_DELIVERIES = "max_deliveries";
     /// The handler asked for it by [`JobError::dead_letter`](super::outcome::JobError::dead_letter) and gave no reason of its own.
     REJECTED = "rejected";
+    /// The handler passed on, by `?`, that a message which it wanted to send breaks rules of its type.
+    INVALID_SEND = "invalid_send";
     /// The text or payload cannot be read.
     DECODE_ERROR = "decode_error";
     /// The payload breaks rules of its type.

@@ -251,7 +251,10 @@ fn verdict(outcome: &Outcome) -> Option<bool> {
     match outcome {
         Outcome::Completed | Outcome::CompletedUncertain => Some(true),
         Outcome::Retried(_) => Some(false),
-        Outcome::DeadLettered(reason) => (*reason == Reason::ATTEMPTS_EXHAUSTED).then_some(false),
+        // The second has the cause of a failed attempt, and is the last one at once.
+        Outcome::DeadLettered(reason) => {
+            [Reason::ATTEMPTS_EXHAUSTED, Reason::INVALID_SEND].contains(reason).then_some(false)
+        }
         _ => None,
     }
 }
