@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use jobqueue::{Context, Event, JobError, Reason};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
@@ -33,4 +34,26 @@ async fn refusal_of_an_invalid_message_that_a_handler_passes_on_is_a_dead_letter
     assert_eq!(letter.reason, Reason::INVALID_SEND);
     let error = letter.error.unwrap();
     assert!(error.contains("name: must not be empty"), "{error}");
+}
+
+// newcomers 28, C12
+#[tokio::test(start_paused = true)]
+async fn message_keeps_the_cause_of_a_snooze() {
+    let storage = in_memory();
+    let tasks = storage.queue::<Task>().await.unwrap();
+    tasks.send(&task("a")).await.unwrap();
+    let handler = async |_: Task, ctx: Context| {
+        let wait = Duration::from_secs(60);
+        match ctx.info().dequeue_count {
+            1 => Err::<(), _>(JobError::snooze_because(wait, "the endpoint answered 429")),
+            _ => Err(JobError::snooze(wait)),
+        }
+    };
+    let worker = worker(&storage).handle(handler).build().unwrap();
+    assert_eq!(worker.run_until(after(150)).await.unwrap().released, 3);
+    after(60).await;
+    let peeked = storage.queues().peek(tasks.name(), 1).await.unwrap();
+    let event: serde_json::Value = serde_json::from_str(peeked[0].text.as_deref().unwrap()).unwrap();
+    assert_eq!(event["lasterror"], "the endpoint answered 429", "a snooze without a cause leaves it");
+    assert!(event.get("attempts").is_none(), "{event}");
 }

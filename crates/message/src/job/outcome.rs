@@ -48,6 +48,11 @@ pub struct JobError {
     source: Arc<dyn StdError + Send + Sync>,
 }
 
+/// The cause of a snooze for which the handler names none.
+#[derive(Debug, thiserror::Error)]
+#[error("snoozed")]
+struct Snoozed;
+
 /// The treatment of a message whose handler did not finish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -80,9 +85,23 @@ impl JobError {
     }
 
     /// Returns a request to deliver the message again after `wait` (at most 7 days). It is not a failure: attempts and
-    /// checkpoint are kept.
+    /// checkpoint are kept. [`snooze_because`](Self::snooze_because) also says why.
     pub fn snooze(wait: Duration) -> Self {
-        Self::new(Verdict::Snooze(wait), "snoozed".into())
+        Self::new(Verdict::Snooze(wait), Snoozed.into())
+    }
+
+    /// Returns a [`snooze`](Self::snooze) with its cause, such as the answer of a service that asked for it. The cause is kept with the message as its last
+    /// error, which `jobqueue explain` and `jobqueue peek` show; a snooze without one leaves the last error as it is.
+    ///
+    /// ```
+    /// use jobqueue::JobError;
+    /// use std::time::Duration;
+    ///
+    /// let error = JobError::snooze_because(Duration::from_secs(30), "the endpoint answered 429");
+    /// assert_eq!(error.to_string(), "the endpoint answered 429");
+    /// ```
+    pub fn snooze_because(wait: Duration, cause: impl Into<BoxError>) -> Self {
+        Self::new(Verdict::Snooze(wait), cause.into())
     }
 
     fn new(verdict: Verdict, source: BoxError) -> Self {
@@ -100,6 +119,12 @@ impl JobError {
     #[doc(hidden)]
     pub fn is_shared(&self) -> bool {
         self.is_shared
+    }
+
+    /// Returns whether it is a snooze without a cause.
+    #[doc(hidden)]
+    pub fn is_without_cause(&self) -> bool {
+        self.source.is::<Snoozed>()
     }
 
     jobqueue_storage::setters! {
@@ -147,6 +172,11 @@ impl<E: StdError + Send + Sync + 'static> From<E> for JobError {
     }
 }
 
+/// Returns whether a message was not sent because it breaks rules of its type.
+fn is_invalid_send(error: &Error) -> bool {
+    error.kind() == ErrorKind::Invalid && error.violations().is_some()
+}
+
 impl fmt::Debug for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JobError")
@@ -172,11 +202,6 @@ impl fmt::Display for JobError {
 pub enum Outcome {
     /// The handler finished and the message is deleted.
     Completed,
-/// Returns whether a message was not sent because it breaks rules of its type.
-fn is_invalid_send(error: &Error) -> bool {
-    error.kind() == ErrorKind::Invalid && error.violations().is_some()
-}
-
     /// The attempt failed; the message is delivered again after this time.
     Retried(Duration),
     /// The message is in the dead-letter queue.
@@ -215,21 +240,13 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::{DecodeError, EncodeError};
+    use crate::validate::{Path, Violations};
 
     #[derive(Debug, thiserror::Error)]
     #[error("outer")]
     struct Outer(#[source] std::num::ParseIntError);
 
-    #[test]
-    fn a_chain_tells_each_cause_once_and_in_one_line() {
-        let error = JobError::from(Outer("x".parse::<u8>().unwrap_err()));
-        assert_eq!(error.chain(), "outer: invalid digit found in string");
-        assert_eq!(JobError::retry("a\n\u{1b}[31mb").chain(), "a  [31mb");
-        assert_eq!(JobError::retry("x".repeat(3_000)).chain().chars().count(), 2_001);
-    }
-}
-    use crate::message::{DecodeError, EncodeError};
-    use crate::validate::{Path, Violations};
     // newcomers 28, A5
     #[test]
     fn only_a_message_that_breaks_its_rules_is_not_sent_again() {
@@ -249,3 +266,11 @@ mod tests {
         assert_eq!(JobError::from(misused).verdict(), Verdict::Retry);
     }
 
+    #[test]
+    fn a_chain_tells_each_cause_once_and_in_one_line() {
+        let error = JobError::from(Outer("x".parse::<u8>().unwrap_err()));
+        assert_eq!(error.chain(), "outer: invalid digit found in string");
+        assert_eq!(JobError::retry("a\n\u{1b}[31mb").chain(), "a  [31mb");
+        assert_eq!(JobError::retry("x".repeat(3_000)).chain().chars().count(), 2_001);
+    }
+}
