@@ -28,7 +28,7 @@ impl WorkerBuilder {
         ///
         /// The journal is written every 15 seconds while jobs end, and after every 4,096 jobs or 1 MiB of their texts. SQLite and PostgreSQL have a table for it. On
         /// other storages it is in blobs of the container `jobqueue-history`, each with some 4 MiB or an hour of a worker's jobs. A worker that is killed
-        /// loses the entries since the last write. Errors are logged, and no job waits for the journal: while it cannot be written, some 32,768 jobs or 8 MiB
+        /// loses the entries since the last write, and no job: a job that it has completed then has no entry. Errors are logged, and no job waits for the journal: while it cannot be written, some 32,768 jobs or 8 MiB
         /// wait, and further ones are dropped and counted in the log.
         ///
         /// Workers of one storage share the journal, and each removes what is older than it keeps: the shortest time holds for all of them.
