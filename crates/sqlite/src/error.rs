@@ -22,6 +22,13 @@ impl Cause {
     }
 
     pub(super) fn with_source(self, error: rusqlite::Error) -> Self {
+        let error = match error {
+            // Its text would quote the statement, which may be a script of a hundred lines.
+            rusqlite::Error::SqlInputError { error, msg, .. } => {
+                rusqlite::Error::SqliteFailure(error, Some(msg))
+            }
+            error => error,
+        };
         Self { source: Some(Arc::new(error)), ..self }
     }
 

@@ -110,8 +110,8 @@ kinds! {
     LeaseBroken = "lease_broken": "the lease is broken and cannot be renewed",
     /// A text, a blob or an answer is larger than allowed.
     TooLarge = "too_large": "the text, blob or answer is larger than allowed",
-    /// An argument is outside the allowed range.
-    InvalidInput = "invalid_input": "an argument is outside its range",
+    /// An argument is not allowed, for example because it is outside of its range.
+    InvalidInput = "invalid_input": "an argument is not allowed",
     /// The options or the connection string are wrong. The text names the setting, and never its value.
     Configuration = "configuration": "the storage cannot be used as it is configured",
     /// The caller lacks access: a key, token or permission is missing or has expired.

@@ -67,10 +67,12 @@ const QUEUE: &str = "one-run";
 
 /// Runs handlers one by one, with the state and the worker settings that they need.
 ///
-/// Each run has its own empty storage, so that [`OneRun::sent`] returns only the messages of that run.
+/// Each run has its own empty storage, so that [`OneRun::sent`] returns only the messages of that run, unless
+/// [`storage`](Self::storage) names one.
 #[derive(Debug, Clone, Default)]
 pub struct HandlerTest {
     steps: Vec<ConfigStep>,
+    storage: Option<Storage>,
 }
 
 type Configure = Arc<dyn Fn(WorkerBuilder) -> WorkerBuilder + Send + Sync>;
@@ -103,6 +105,16 @@ impl HandlerTest {
         configure: impl Fn(WorkerBuilder) -> WorkerBuilder + Send + Sync + 'static,
     ) -> Self {
         self.steps.push(ConfigStep(Arc::new(configure)));
+        self
+    }
+
+    /// Sets the storage of all runs, one after the other, such as the SQLite file in whose transaction the handler completes its job. A run first
+    /// deletes the message that an earlier one has left, and [`OneRun::sent`] returns messages of earlier runs as well.
+    ///
+    /// The clock of a paused runtime runs ahead of all storages but that in memory: do not pause it.
+    #[must_use]
+    pub fn storage(mut self, storage: Storage) -> Self {
+        self.storage = Some(storage);
         self
     }
 
@@ -154,10 +166,12 @@ impl HandlerTest {
         message: &H::Message,
         options: SendOptions,
     ) -> Result<OneRun, Error> {
-        let storage = memory::open_on(Runtime::paused());
+        let new = || memory::open_on(Runtime::paused());
+        let storage = self.storage.clone().unwrap_or_else(new);
         // A queue other than the type's own: the handler may send messages to that queue, and they must not
         // run.
         let queue: Queue<H::Message> = storage.queue_named(QUEUE).await?;
+        queue.clear().await?;
         let _ = queue.send(message).with(options).await?;
         let (end, ended) = tokio::sync::oneshot::channel();
         let end = Mutex::new(Some(end));

@@ -23,7 +23,8 @@ pub(crate) enum Disposition {
     /// Puts the message back for this time without counting an attempt.
     Release(Duration),
     /// Puts the message back for `wait` without counting an attempt, because its handler asked for that.
-    Snooze { wait: Duration, error: String },
+    /// The message keeps the error if the handler named a cause.
+    Snooze { wait: Duration, error: String, has_cause: bool },
     /// Puts the message back for this time without counting an attempt, because its handler has reached a
     /// limit.
     OverLimit(Duration),

@@ -82,6 +82,19 @@ impl LeasedJob {
         self.put_back(delay, false, count_uncounted).await
     }
 
+    /// Puts the message back as [`release_uncounted`](Self::release_uncounted) does, because its handler asked
+    /// for that, and records the `cause`. Ends a wait for any other cause.
+    pub(crate) async fn snooze(&self, delay: Duration, cause: Option<&str>) -> Result<Duration, Error> {
+        self.put_back(delay, false, |envelope| {
+            count_uncounted(envelope);
+            envelope.history.deferral = None;
+            if let Some(cause) = cause {
+                envelope.history.last_error = Some(printable(cause, crate::envelope::MAX_ERROR_CHARS));
+            }
+        })
+        .await
+    }
+
     /// Puts the message back for `delay` without counting an attempt: it waits for a condition, which
     /// `deferral` records, or its receiver leaves it to other workers. If its group log cannot be changed,
     /// the time is shorter. Returns the time of the put-back.

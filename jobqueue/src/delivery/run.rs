@@ -252,9 +252,10 @@ impl Executor {
             Verdict::DeadLetter if error.is_shared() => Verdict::Retry,
             verdict => verdict,
         };
+        let has_cause = !error.is_without_cause();
         let (reason, error) = (error.reason().cloned(), error.chain());
         let wait = match verdict {
-            Verdict::Snooze(wait) => return Disposition::Snooze { wait, error },
+            Verdict::Snooze(wait) => return Disposition::Snooze { wait, error, has_cause },
             Verdict::DeadLetter => {
                 let reason = reason.unwrap_or(Reason::REJECTED);
                 return Disposition::DeadLetter(Rejection::of_attempt(reason, error));

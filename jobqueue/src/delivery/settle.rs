@@ -89,9 +89,9 @@ impl Executor {
             Disposition::Release(wait) | Disposition::OverLimit(wait) => {
                 Box::pin(release(leased_job, wait)).await
             }
-            Disposition::Snooze { wait, .. } => {
-                leased_job.end_wait();
-                Box::pin(release(leased_job, wait)).await
+            Disposition::Snooze { wait, error, has_cause } => {
+                let cause = has_cause.then_some(&*error);
+                Box::pin(leased_job.snooze(wait, cause)).await.map(Outcome::Released)
             }
             Disposition::Defer { cause, detail } => {
                 Box::pin(self.defer_or_reject(leased_job, cause, &detail, slot, report)).await

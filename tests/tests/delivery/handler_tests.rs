@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use jobqueue::{Context, ErrorKind, JobError, JobInfo, Outcome, QueueMessage, SendOptions, State};
+use jobqueue::sqlite::rusqlite::{Connection, TransactionBehavior};
+use jobqueue::{Context, ErrorKind, JobError, JobInfo, Outcome, QueueMessage, SendOptions, State, Storage};
 use jobqueue_testing::{HandlerTest, run_one};
 use jobqueue_tests::jobs::{Task, task};
 use serde::{Deserialize, Serialize};
@@ -111,6 +112,36 @@ async fn handler_finds_what_its_message_was_sent_with() {
     let never = SendOptions::new().delay(Duration::from_secs(7_200));
     let error = HandlerTest::new().run_one_with(handler, &task("a"), never).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+// newcomers 28, A11
+#[tokio::test]
+async fn handler_that_completes_its_job_in_a_transaction_runs_on_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let storage = Storage::connect(&format!("sqlite:{}", path.display())).await.unwrap();
+    let handler = move |_: Task, ctx: Context, State(fails): State<bool>| {
+        let path = path.clone();
+        async move {
+            let mails = ctx.queue::<Mail>().await?;
+            let mut connection = Connection::open(path)?;
+            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            if fails {
+                return Err(JobError::retry_after(Duration::ZERO, "not yet"));
+            }
+            mails.send(&Mail { to: "ada".into() }).in_sqlite(&transaction)?;
+            ctx.complete_in_sqlite(&transaction)?;
+            transaction.commit()?;
+            Ok::<(), JobError>(())
+        }
+    };
+    let test = HandlerTest::new().storage(storage);
+    let run = test.clone().state(true).run_one(handler.clone(), &task("a")).await.unwrap();
+    run.assert_retried("not yet");
+    // The message of the first run does not come into the second one.
+    let run = test.state(false).run_one(handler, &task("b")).await.unwrap();
+    run.assert_completed();
+    assert_eq!(run.sent::<Mail>().await.unwrap(), [Mail { to: "ada".into() }]);
 }
 
 #[tokio::test(start_paused = true)]

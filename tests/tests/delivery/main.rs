@@ -38,3 +38,4 @@ mod send_request;
 mod shards_that_hang;
 mod shared_dead_letters;
 mod sweeps;
+mod verdicts;

@@ -61,7 +61,9 @@ async fn only_plain_files_are_opened() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).unwrap();
     assert!(refused(&file).await.to_string().contains("read-only"));
 
-    assert!(refused(&folder.path().join("none/jobs.db")).await.to_string().contains("folder"));
+    // newcomers 28, A17
+    let error = refused(&folder.path().join("none/jobs.db")).await.to_string();
+    assert!(error.contains("not allowed (the folder of the file cannot be used: "), "{error}");
     assert!(refused(Path::new(":memory:")).await.to_string().contains("memory"));
 }
 
@@ -187,10 +189,10 @@ async fn a_newer_schema_is_refused() {
     assert!(error.to_string().contains("user_version"), "another program may have set it: {error}");
 }
 
-// audit 27, databases C5
+// audit 27, databases C5; newcomers 28, A12
 #[tokio::test]
 async fn a_version_that_the_tables_do_not_have_is_refused() {
-    for version in 1..=3 {
+    for version in 0..=4 {
         let folder = folder();
         let path = folder.path().join("jobs.db");
         filled(&path, 1).await;
@@ -198,8 +200,38 @@ async fn a_version_that_the_tables_do_not_have_is_refused() {
         let error = refused(&path).await;
         assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{error}");
         assert!(!error.is_retryable(), "{error}");
-        assert!(error.to_string().contains("user_version"), "{error}");
+        assert!(error.to_string().contains("set it back to 5"), "{error}");
     }
+}
+
+// newcomers 28, A12
+#[tokio::test]
+async fn version_that_is_set_while_the_file_is_open_is_named_with_the_right_one() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    let storage = Storage::open(Options::new(&path)).await.unwrap();
+    fill(&storage, 1).await;
+    Connection::open(&path).unwrap().pragma_update(None, "user_version", 1).unwrap();
+    let error = storage.queues().peek(&"queue".parse().unwrap(), 1).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Stopped, "{error}");
+    assert!(error.to_string().contains("schema version 1 and the tables of version 5"), "{error}");
+    assert!(error.to_string().contains("set it back to 5"), "{error}");
+}
+
+// newcomers 28, A12
+#[tokio::test]
+async fn tables_that_are_there_already_are_refused_without_the_statements() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    filled(&path, 1).await;
+    let connection = Connection::open(&path).unwrap();
+    connection.execute_batch("CREATE INDEX jobqueue_own ON jobqueue_queue (name)").unwrap();
+    connection.pragma_update(None, "user_version", 1).unwrap();
+    connection.close().unwrap();
+    let error = refused(&path).await;
+    let text = format!("{error:?}");
+    assert!(text.contains("set it back to what it was"), "{text}");
+    assert!(text.contains("already exists") && !text.contains("CREATE"), "{text}");
 }
 
 // F66

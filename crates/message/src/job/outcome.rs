@@ -8,14 +8,18 @@ use std::time::Duration;
 use jobqueue_storage::text::chain;
 
 use super::reason::Reason;
+use crate::error::{Error, ErrorKind};
 
 /// A boxed error of any kind.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
 
 /// The reason why a handler did not finish its job, and the verdict on the message.
 ///
-/// `?` turns any error into a *retry*. Boxed errors and `anyhow::Error` do not implement `Error`, so they
-/// need `.map_err(JobError::retry)?`. The constructors give other verdicts:
+/// `?` turns any error into a *retry*, with one exception: if a send is refused because its message breaks
+/// rules of its type, no retry can succeed, and `?` makes a *dead letter* with the reason
+/// [`Reason::INVALID_SEND`]. `.map_err(JobError::retry)?` retries it nevertheless. Boxed errors and
+/// `anyhow::Error` do not implement `Error` and need `.map_err(JobError::retry)?`, too. The constructors give
+/// other verdicts:
 ///
 /// ```
 /// use jobqueue::JobError;
@@ -45,6 +49,11 @@ pub struct JobError {
     is_shared: bool,
     source: Arc<dyn StdError + Send + Sync>,
 }
+
+/// The cause of a snooze for which the handler names none.
+#[derive(Debug, thiserror::Error)]
+#[error("snoozed")]
+struct Snoozed;
 
 /// The treatment of a message whose handler did not finish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,9 +89,23 @@ impl JobError {
     }
 
     /// Returns a request to deliver the message again after `wait` (at most 7 days). It is not a failure:
-    /// attempts and checkpoint are kept.
+    /// attempts and checkpoint are kept. [`snooze_because`](Self::snooze_because) also records a cause.
     pub fn snooze(wait: Duration) -> Self {
-        Self::new(Verdict::Snooze(wait), "snoozed".into())
+        Self::new(Verdict::Snooze(wait), Snoozed.into())
+    }
+
+    /// Returns a [`snooze`](Self::snooze) with its cause, such as the answer of a service that asked for it. The cause is kept with the message as its last
+    /// error, which `jobqueue explain` and `jobqueue peek` show; a snooze without one leaves the last error as it is.
+    ///
+    /// ```
+    /// use jobqueue::JobError;
+    /// use std::time::Duration;
+    ///
+    /// let error = JobError::snooze_because(Duration::from_secs(30), "the endpoint answered 429");
+    /// assert_eq!(error.to_string(), "the endpoint answered 429");
+    /// ```
+    pub fn snooze_because(wait: Duration, cause: impl Into<BoxError>) -> Self {
+        Self::new(Verdict::Snooze(wait), cause.into())
     }
 
     fn new(verdict: Verdict, source: BoxError) -> Self {
@@ -101,6 +124,12 @@ impl JobError {
     #[doc(hidden)]
     pub fn is_shared(&self) -> bool {
         self.is_shared
+    }
+
+    /// Returns whether it is a snooze without a cause.
+    #[doc(hidden)]
+    pub fn is_without_cause(&self) -> bool {
+        self.source.is::<Snoozed>()
     }
 
     jobqueue_storage::setters! {
@@ -141,8 +170,17 @@ impl JobError {
 
 impl<E: StdError + Send + Sync + 'static> From<E> for JobError {
     fn from(error: E) -> Self {
-        Self::retry(error)
+        let own = (&error as &(dyn StdError + 'static)).downcast_ref::<Error>();
+        match own.is_some_and(is_invalid_send) {
+            true => Self::dead_letter(error).with_reason(Reason::INVALID_SEND),
+            false => Self::retry(error),
+        }
     }
+}
+
+/// Returns whether a message was not sent because it breaks rules of its type.
+fn is_invalid_send(error: &Error) -> bool {
+    error.kind() == ErrorKind::Invalid && error.violations().is_some()
 }
 
 impl fmt::Debug for JobError {
@@ -208,10 +246,31 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::{DecodeError, EncodeError};
+    use crate::validate::{Path, Violations};
 
     #[derive(Debug, thiserror::Error)]
     #[error("outer")]
     struct Outer(#[source] std::num::ParseIntError);
+
+    // newcomers 28, A5
+    #[test]
+    fn only_a_message_that_breaks_its_rules_is_not_sent_again() {
+        let violations = || {
+            let mut violations = Violations::new();
+            violations.add(&Path::ROOT, "email", "must be an email address");
+            violations
+        };
+        let refused = || Error::from(EncodeError::Invalid(violations()));
+        let passed_on = JobError::from(refused());
+        assert_eq!(passed_on.verdict(), Verdict::DeadLetter);
+        assert_eq!(passed_on.reason(), Some(&Reason::INVALID_SEND));
+        assert_eq!(JobError::retry(refused()).verdict(), Verdict::Retry);
+        let read = Error::from(DecodeError::Invalid(violations()));
+        assert_eq!(JobError::from(read).verdict(), Verdict::Retry, "a dead letter that the handler has read");
+        let misused = Error::new(ErrorKind::Invalid, "no transaction is open");
+        assert_eq!(JobError::from(misused).verdict(), Verdict::Retry);
+    }
 
     #[test]
     fn chain_shows_each_cause_once_in_one_line() {

@@ -37,6 +37,8 @@ reasons! {
     /// The handler returned [`JobError::dead_letter`](super::outcome::JobError::dead_letter) without a
     /// reason.
     REJECTED = "rejected";
+    /// The handler passed on, by `?`, that a message which it wanted to send breaks rules of its type.
+    INVALID_SEND = "invalid_send";
     /// The text or payload cannot be read.
     DECODE_ERROR = "decode_error";
     /// The payload breaks rules of its type.

@@ -186,7 +186,7 @@ impl MessageDefaults {
 #[non_exhaustive]
 pub enum EncodeError {
     /// The message breaks rules of its type.
-    #[error("the message is not valid; correct the fields that are named and send it again")]
+    #[error("the message is not valid; correct the fields that are named")]
     Invalid(#[source] Violations),
     /// The codec cannot write the message.
     #[error("the message cannot be encoded")]

@@ -36,18 +36,18 @@ pub(crate) fn resolve(path: &Path) -> Result<PathBuf, Cause> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let folder = folder.canonicalize().map_err(|error| refuse(format!("its folder: {error}")))?;
+    let folder = folder.canonicalize().map_err(|error| unusable_folder(&error))?;
     Ok(folder.join(name))
 }
 
 fn check_folder(folder: &Path) -> Result<(), Cause> {
-    let metadata = folder.metadata().map_err(|error| refuse(format!("its folder: {error}")))?;
+    let metadata = folder.metadata().map_err(|error| unusable_folder(&error))?;
     if !metadata.is_dir() {
         return Err(refuse("the parent of the path is not a folder"));
     }
     if platform::is_open_to_all(&metadata) {
         return Err(refuse(
-            "other users may create files in its folder, such as its write-ahead log; use a folder that they may not write",
+            "other users may create files in the folder of the file, such as its write-ahead log; use a folder that they may not write",
         ));
     }
     match platform::file_system(folder) {
@@ -108,6 +108,10 @@ pub(crate) fn create(file: &Path) -> io::Result<File> {
 
 pub(crate) fn cannot_create(error: &io::Error) -> Cause {
     refuse(format!("the file cannot be created: {error}"))
+}
+
+fn unusable_folder(error: &io::Error) -> Cause {
+    refuse(format!("the folder of the file cannot be used: {error}"))
 }
 
 pub(crate) fn refuse(detail: impl Into<std::sync::Arc<str>>) -> Cause {

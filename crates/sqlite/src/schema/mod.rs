@@ -25,10 +25,8 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("v5.sql"),
 ];
 
-/// The advice for a file of another version. Migration libraries keep the version of the application's tables
-/// in the same place.
-const OTHER_VERSION: &str = "use a newer version of jobqueue; or, if a program has set `PRAGMA user_version` for tables of its own, set it back: it \
-    belongs to jobqueue";
+/// Selects the tables and indexes of jobqueue, as one text.
+const TABLES: &str = "SELECT group_concat(sql, ';' ORDER BY name) FROM sqlite_schema WHERE tbl_name LIKE 'jobqueue\\_%' ESCAPE '\\'";
 
 /// The last version that kept the order of jobs in a log outside the queue.
 const BEFORE_GROUPS: usize = 2;
@@ -46,33 +44,59 @@ const PADDED_OR_NOT: GeneralPurposeConfig =
 /// what to do.
 pub(super) fn version(connection: &Connection) -> Result<usize, Cause> {
     // One statement reads both: between two statements, another process could create the tables.
-    let (application, version, tables): (i32, i32, i64) = connection
-        .query_row(
-            "SELECT (SELECT application_id FROM pragma_application_id), (SELECT user_version FROM pragma_user_version),
-                 (SELECT count(*) FROM sqlite_schema)",
-            [],
-            |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
-        )
+    let select = format!(
+        "SELECT (SELECT application_id FROM pragma_application_id), (SELECT user_version FROM pragma_user_version),
+             (SELECT count(*) FROM sqlite_schema), ({TABLES})"
+    );
+    let (application, version, count, tables): (i32, i64, i64, Option<String>) = connection
+        .query_row(&select, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
         .map_err(from_sql)?;
     if application == APPLICATION_ID {
+        let is_newest = version == MIGRATIONS.len() as i64;
+        // A library for migrations keeps the version of the application's tables in the same place.
+        let is_set_by_others = !is_newest && tables == Some(newest_tables()?);
         return match usize::try_from(version) {
-            Ok(version) if (1..=MIGRATIONS.len()).contains(&version) => {
+            Ok(version) if (1..=MIGRATIONS.len()).contains(&version) && !is_set_by_others => {
                 refuse_external_objects(connection)?;
                 Ok(version)
             }
-            _ => Err(refuse(format!(
-                "the file has schema version {version}, this program supports 1 to {}; {OTHER_VERSION}",
-                MIGRATIONS.len()
-            ))),
+            _ => Err(refuse(other_version(version, is_set_by_others))),
         };
     }
-    if application == 0 && version == 0 && tables == 0 {
+    if application == 0 && version == 0 && count == 0 {
         return Ok(0);
     }
     Err(refuse(
         "the file is a SQLite database of another program; give jobqueue a file of its own, and put \
          tables that share its transactions there",
     ))
+}
+
+/// Returns [`TABLES`] of a file of the newest version.
+fn newest_tables() -> Result<String, Cause> {
+    let new = Connection::open_in_memory().map_err(from_sql)?;
+    migrate(&new, 0)?;
+    new.query_row(TABLES, [], |row| row.get(0)).map_err(from_sql)
+}
+
+/// Returns the error text for a file whose version does not match its tables, or is newer than this
+/// program's, with advice.
+fn other_version(version: i64, has_newest_tables: bool) -> String {
+    let newest = MIGRATIONS.len();
+    let (tables, number) = if has_newest_tables {
+        (format!("the tables of version {newest}"), newest.to_string())
+    } else {
+        ("other tables".to_owned(), "what it was".to_owned())
+    };
+    let set_back = format!(
+        "if a program has set `PRAGMA user_version` for tables of its own, set it back to {number}: it belongs to jobqueue"
+    );
+    if version > newest as i64 {
+        return format!(
+            "the file has schema version {version}, this program supports 1 to {newest}; use a newer version of jobqueue, or, {set_back}"
+        );
+    }
+    format!("the file has schema version {version} and {tables}; {set_back}")
 }
 
 /// Refuses a file in which objects of another program affect jobqueue's tables: a trigger on one of them, or
@@ -116,13 +140,7 @@ pub(super) fn require_unchanged(connection: &Connection) -> Result<(), Cause> {
     if version == MIGRATIONS.len() as i64 {
         return Ok(());
     }
-    Err(Cause::new(
-        StoreErrorKind::Stopped,
-        format!(
-            "another program has brought the file to schema version {version}, this one knows 1 to {}; {OTHER_VERSION}",
-            MIGRATIONS.len()
-        ),
-    ))
+    Err(Cause::new(StoreErrorKind::Stopped, other_version(version, true)))
 }
 
 /// Migrates the file to the newest schema; returns true if it changed anything. If several processes try at
@@ -134,16 +152,22 @@ pub(super) fn prepare(connection: &mut Connection) -> Result<bool, Cause> {
     let transaction =
         connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(from_sql)?;
     let from = version(&transaction)?;
-    for (version, step) in MIGRATIONS.iter().enumerate().skip(from) {
-        if version == BEFORE_GROUPS {
-            decode_texts(&transaction).map_err(from_sql)?;
-        }
-        transaction.execute_batch(step).map_err(|error| of_step(error, version))?;
-    }
+    migrate(&transaction, from)?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(from_sql)?;
     transaction.pragma_update(None, "user_version", MIGRATIONS.len() as i64).map_err(from_sql)?;
     transaction.commit().map_err(from_sql)?;
     Ok(from < MIGRATIONS.len())
+}
+
+/// Migrates the tables of version `from` to the newest version.
+fn migrate(connection: &Connection, from: usize) -> Result<(), Cause> {
+    for (version, step) in MIGRATIONS.iter().enumerate().skip(from) {
+        if version == BEFORE_GROUPS {
+            decode_texts(connection).map_err(from_sql)?;
+        }
+        connection.execute_batch(step).map_err(|error| of_step(error, version))?;
+    }
+    Ok(())
 }
 
 /// Translates the failure of a migration of the tables of `version`. SQLite has no more specific code for a
@@ -153,8 +177,7 @@ fn of_step(error: rusqlite::Error, version: usize) -> Cause {
     if !is_of_text && error.sqlite_error_code() != Some(ErrorCode::Unknown) {
         return from_sql(error);
     }
-    let text = format!("the file has schema version {version} and other tables; {OTHER_VERSION}");
-    refuse(text).with_source(error)
+    refuse(other_version(version as i64, false)).with_source(error)
 }
 
 /// Decodes base64 texts for the migration that reads the keys of events.

@@ -29,9 +29,10 @@ impl WorkerBuilder {
         /// The worker writes the journal every 15 seconds while jobs end, and after every 4,096 jobs or 1 MiB
         /// of their texts. SQLite and PostgreSQL have a table for the journal. On other storages it consists
         /// of blobs in the container `jobqueue-history`, each with about 4 MiB or an hour of a worker's jobs.
-        /// A worker that is killed loses the entries since the last write. Errors are logged, and no job
-        /// waits for the journal: while it cannot be written, about 32,768 jobs or 8 MiB wait, and further
-        /// jobs are dropped and counted in the log.
+        /// A worker that is killed loses the entries since the last write, and no job: a job that it has
+        /// completed since then has no entry. Errors are logged, and no job waits for the journal: while it
+        /// cannot be written, about 32,768 jobs or 8 MiB wait, and further jobs are dropped and counted in the
+        /// log.
         ///
         /// Workers of one storage share the journal, and each worker removes entries older than its own
         /// limit: the shortest time applies to all.

@@ -259,7 +259,12 @@ impl CircuitEffect {
         match outcome {
             Outcome::Completed | Outcome::CompletedUncertain => Self::Success,
             Outcome::Retried(_) => Self::Failure,
-            Outcome::DeadLettered(reason) if *reason == Reason::ATTEMPTS_EXHAUSTED => Self::Failure,
+            // An invalid send is a failed attempt that is not repeated.
+            Outcome::DeadLettered(reason)
+                if [Reason::ATTEMPTS_EXHAUSTED, Reason::INVALID_SEND].contains(reason) =>
+            {
+                Self::Failure
+            }
             _ => Self::None,
         }
     }
