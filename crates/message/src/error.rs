@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::envelope::EnvelopeError;
-use crate::job::BoxError;
+use crate::job::outcome::{BoxError, JobError, Reason};
 use crate::message::{DecodeError, EncodeError};
 use crate::validate::Violations;
 use jobqueue_storage::text::chain;
@@ -225,9 +225,46 @@ impl From<EnvelopeError> for Error {
     }
 }
 
+/// The `?` of a handler. It is here because it judges an [`Error`].
+impl<E: std::error::Error + Send + Sync + 'static> From<E> for JobError {
+    fn from(error: E) -> Self {
+        let own = (&error as &(dyn std::error::Error + 'static)).downcast_ref::<Error>();
+        match own.is_some_and(is_invalid_send) {
+            true => Self::dead_letter(error).with_reason(Reason::INVALID_SEND),
+            false => Self::retry(error),
+        }
+    }
+}
+
+/// Returns whether a message was not sent because it breaks rules of its type.
+fn is_invalid_send(error: &Error) -> bool {
+    error.kind() == ErrorKind::Invalid && error.violations().is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::outcome::Verdict;
+    use crate::validate::Path;
+
+    // newcomers 28, A5
+    #[test]
+    fn only_a_message_that_breaks_its_rules_is_not_sent_again() {
+        let violations = || {
+            let mut violations = Violations::new();
+            violations.add(&Path::ROOT, "email", "must be an email address");
+            violations
+        };
+        let refused = || Error::from(EncodeError::Invalid(violations()));
+        let passed_on = JobError::from(refused());
+        assert_eq!(passed_on.verdict(), Verdict::DeadLetter);
+        assert_eq!(passed_on.reason(), Some(&Reason::INVALID_SEND));
+        assert_eq!(JobError::retry(refused()).verdict(), Verdict::Retry);
+        let read = Error::from(DecodeError::Invalid(violations()));
+        assert_eq!(JobError::from(read).verdict(), Verdict::Retry, "a dead letter that the handler has read");
+        let misused = Error::new(ErrorKind::Invalid, "no transaction is open");
+        assert_eq!(JobError::from(misused).verdict(), Verdict::Retry);
+    }
 
     #[test]
     fn debug_is_one_line_with_all_causes_as_main_prints_it() {

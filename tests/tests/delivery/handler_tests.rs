@@ -120,7 +120,7 @@ async fn handler_that_completes_its_job_in_a_transaction_runs_on_its_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
     let storage = Storage::connect(&format!("sqlite:{}", path.display())).await.unwrap();
-    let handler = move |_: Task, ctx: Context, State(fails): State<bool>| {
+    let handler = move |task: Task, ctx: Context, State(fails): State<bool>| {
         let path = path.clone();
         async move {
             let mails = ctx.queue::<Mail>().await?;
@@ -129,7 +129,7 @@ async fn handler_that_completes_its_job_in_a_transaction_runs_on_its_file() {
             if fails {
                 return Err(JobError::retry_after(Duration::ZERO, "not yet"));
             }
-            mails.send(&Mail { to: "ada".into() }).in_sqlite(&transaction)?;
+            mails.send(&Mail { to: task.name }).in_sqlite(&transaction)?;
             ctx.complete_in_sqlite(&transaction)?;
             transaction.commit()?;
             Ok::<(), JobError>(())
@@ -141,7 +141,7 @@ async fn handler_that_completes_its_job_in_a_transaction_runs_on_its_file() {
     // The message of the first run does not come into the second one.
     let run = test.state(false).run_one(handler, &task("b")).await.unwrap();
     run.assert_completed();
-    assert_eq!(run.sent::<Mail>().await.unwrap(), [Mail { to: "ada".into() }]);
+    assert_eq!(run.sent::<Mail>().await.unwrap(), [Mail { to: "b".into() }]);
 }
 
 #[tokio::test(start_paused = true)]

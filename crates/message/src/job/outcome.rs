@@ -8,7 +8,6 @@ use std::time::Duration;
 use jobqueue_storage::text::chain;
 
 use super::reason::Reason;
-use crate::error::{Error, ErrorKind};
 
 /// A boxed error of any kind.
 pub type BoxError = Box<dyn StdError + Send + Sync>;
@@ -168,21 +167,6 @@ impl JobError {
     }
 }
 
-impl<E: StdError + Send + Sync + 'static> From<E> for JobError {
-    fn from(error: E) -> Self {
-        let own = (&error as &(dyn StdError + 'static)).downcast_ref::<Error>();
-        match own.is_some_and(is_invalid_send) {
-            true => Self::dead_letter(error).with_reason(Reason::INVALID_SEND),
-            false => Self::retry(error),
-        }
-    }
-}
-
-/// Returns whether a message was not sent because it breaks rules of its type.
-fn is_invalid_send(error: &Error) -> bool {
-    error.kind() == ErrorKind::Invalid && error.violations().is_some()
-}
-
 impl fmt::Debug for JobError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("JobError")
@@ -246,31 +230,10 @@ impl Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{DecodeError, EncodeError};
-    use crate::validate::{Path, Violations};
 
     #[derive(Debug, thiserror::Error)]
     #[error("outer")]
     struct Outer(#[source] std::num::ParseIntError);
-
-    // newcomers 28, A5
-    #[test]
-    fn only_a_message_that_breaks_its_rules_is_not_sent_again() {
-        let violations = || {
-            let mut violations = Violations::new();
-            violations.add(&Path::ROOT, "email", "must be an email address");
-            violations
-        };
-        let refused = || Error::from(EncodeError::Invalid(violations()));
-        let passed_on = JobError::from(refused());
-        assert_eq!(passed_on.verdict(), Verdict::DeadLetter);
-        assert_eq!(passed_on.reason(), Some(&Reason::INVALID_SEND));
-        assert_eq!(JobError::retry(refused()).verdict(), Verdict::Retry);
-        let read = Error::from(DecodeError::Invalid(violations()));
-        assert_eq!(JobError::from(read).verdict(), Verdict::Retry, "a dead letter that the handler has read");
-        let misused = Error::new(ErrorKind::Invalid, "no transaction is open");
-        assert_eq!(JobError::from(misused).verdict(), Verdict::Retry);
-    }
 
     #[test]
     fn chain_shows_each_cause_once_in_one_line() {
