@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::envelope::EnvelopeError;
-use crate::job::outcome::{BoxError, JobError, Reason};
+use crate::job::{BoxError, JobError, Reason};
 use crate::message::{DecodeError, EncodeError};
 use crate::validate::Violations;
 use jobqueue_storage::text::chain;
@@ -244,7 +244,7 @@ fn is_invalid_send(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::outcome::Verdict;
+    use crate::job::Verdict;
     use crate::validate::Path;
 
     // newcomers 28, A5
