@@ -15,7 +15,7 @@ impl BatchOverview {
 
     /// Returns the state in words.
     pub fn state(&self) -> &'static str {
-        state(self.finished, self.sealed, self.done + self.failed >= self.children)
+        state(self.finished, self.sealed, self.children.is_some_and(|all| self.done + self.failed >= all))
     }
 
     /// Returns the number of dead children as people read it: `3+` if there may be more, `?` if none is known.
