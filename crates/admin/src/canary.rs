@@ -15,8 +15,6 @@ use super::{Admin, DeadLetterPlan, PlanOutcome, QueueHold};
 /// until it has found them.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 const MAX_PAUSE: Duration = Duration::from_secs(60);
-/// For how long a look that fails may hold dead letters that it has received.
-const HELD: Duration = Duration::from_secs(600);
 /// The time after which jobs that are nowhere to be seen end the wait.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The least number of looks at which they were not to be seen.
@@ -59,7 +57,8 @@ impl Bulk<'_> {
     }
 }
 
-/// The looks at which no job of the canary was open and some were nowhere to be seen, since one was open. A look that failed is none.
+/// The looks at which no job of the canary was open and some were nowhere to be seen, since one was open. A look that failed is none, and one that has
+/// not met all dead letters is none where the storage shows all other jobs.
 #[derive(Default)]
 struct Unseen {
     looks: u32,
@@ -67,10 +66,10 @@ struct Unseen {
 }
 
 impl Unseen {
-    /// Counts a look. Returns whether enough of them were made, for long enough since `from`.
-    fn look(&mut self, from: Instant) -> bool {
+    /// Counts a look. Returns whether enough of them were made, for long enough.
+    fn look(&mut self) -> bool {
         self.looks += 1;
-        let since = *self.since.get_or_insert_with(|| Instant::now().max(from));
+        let since = *self.since.get_or_insert_with(Instant::now);
         self.looks >= LOOKS && since.elapsed() >= PATIENCE
     }
 }
@@ -85,31 +84,31 @@ impl Admin {
         plan: &DeadLetterPlan,
         mut waits: impl FnMut(Option<QueueHold>),
     ) -> Result<(), String> {
-        let (mut unseen, mut pause, mut held_until) = (Unseen::default(), LOOK_EVERY, Instant::now());
+        let (mut unseen, mut pause) = (Unseen::default(), LOOK_EVERY);
         loop {
             let mut outcome = self.look_at_canary(plan, false).await?;
             // Only when none of them waits or runs: it receives all dead letters.
-            let receives = outcome.as_ref().is_some_and(|outcome| outcome.open == 0);
-            if receives {
+            if outcome.as_ref().is_some_and(|outcome| outcome.open == 0) {
                 outcome = self.look_at_canary(plan, true).await?;
             }
-            if receives && outcome.is_none() {
-                held_until = Instant::now() + HELD;
-            }
-            match outcome.map(|outcome| (outcome.open, outcome.unknown)) {
-                None => waits(Some(QueueHold::Unread)),
-                Some((0, 0)) => return Ok(()),
-                // Until the dead letters are visible again, a look cannot show that none of these jobs is one.
-                Some((0, _)) if unseen.look(held_until) => {
+            let held_up = match outcome {
+                None => Some(QueueHold::Unread),
+                Some(outcome) if outcome.open > 0 => {
+                    unseen = Unseen::default();
+                    self.hold_of(&plan.queue).await
+                }
+                Some(outcome) if outcome.unknown == 0 => return Ok(()),
+                // One of the jobs may be among the letters that it has not met.
+                Some(outcome) if outcome.hidden_letters && self.shows_all_jobs() => {
+                    Some(QueueHold::HiddenLetters)
+                }
+                Some(_) if unseen.look() => {
                     let text = "jobs of the canary are not to be seen: this storage does not show whether they have ended";
                     return Err(text.to_owned());
                 }
-                Some((0, _)) => {}
-                Some(_) => {
-                    unseen = Unseen::default();
-                    waits(self.hold_of(&plan.queue).await);
-                }
-            }
+                Some(_) => None,
+            };
+            waits(held_up);
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Err(STOPPED.to_owned()),

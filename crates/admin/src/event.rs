@@ -210,10 +210,8 @@ impl<'a> Pending<'a> {
     /// Records the end of the action, with its `changes` if it was done.
     pub(super) fn ended(mut self, changes: Result<Changes, &Error>) -> Result<(), Error> {
         let Some(mut event) = self.event.take() else { return Ok(()) };
-        let mut done = String::new();
         event.result = match changes {
             Ok(changes) => {
-                done.clone_from(&changes.detail);
                 event.jobs = changes.jobs;
                 OperatorResult::Done(changes.detail)
             }
@@ -221,7 +219,15 @@ impl<'a> Pending<'a> {
         };
         event.at = self.runtime.clock().now();
         self.recorders.record(&event).map_err(|error| {
-            let text = format!("the change was made ({done}), but its end could not be recorded");
+            let text = match &event.result {
+                OperatorResult::Done(done) => {
+                    format!("the change was made ({done}), but its end could not be recorded")
+                }
+                OperatorResult::Refused(_) => {
+                    "nothing was changed, and that could not be recorded".to_owned()
+                }
+                _ => "the action failed, and that could not be recorded".to_owned(),
+            };
             Error::new(ErrorKind::Storage, text).with_source(error)
         })
     }
@@ -255,6 +261,19 @@ mod tests {
         admin.require(Action::Pause, &"ä".repeat(MAX_TEXT)).unwrap_err();
         let subjects = subjects.lock().unwrap();
         assert!(subjects[0].len() < MAX_TEXT + 30 && subjects[0].ends_with("… (32768 bytes)"));
+    }
+
+    // audit 28, operator C3: each said that the change was made.
+    #[test]
+    fn end_that_cannot_be_recorded_says_what_it_was() {
+        let (mut recorders, storage) = (Recorders::default(), Storage::memory());
+        recorders.add(|_| Err("the disk is full".into()));
+        let unrecorded = |kind| {
+            let pending = Pending::new(&recorders, &storage, "ada", Action::Pause, "queue mails".into());
+            pending.ended(Err(&Error::new(kind, "refused"))).unwrap_err().to_string()
+        };
+        assert!(unrecorded(ErrorKind::Forbidden).starts_with("nothing was changed"));
+        assert!(unrecorded(ErrorKind::Storage).starts_with("the action failed"));
     }
 
     #[tokio::test]

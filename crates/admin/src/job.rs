@@ -344,6 +344,12 @@ impl RawJob {
         self.state == JobState::Waiting && self.in_order && due.is_some_and(|due| due > now)
     }
 
+    /// Returns whether the job is a child of a batch, or claims to be one of a batch that could not be read.
+    #[doc(hidden)]
+    pub fn may_be_child(&self) -> bool {
+        self.batch.is_some() || self.claimed.is_some()
+    }
+
     /// Returns whether the job claims to be a child of this batch, which is not judged yet.
     pub(super) fn claims(&self, batch: &str) -> bool {
         self.claimed.as_ref().is_some_and(|claimed| claimed.batch == batch)

@@ -216,8 +216,7 @@ impl Admin {
         match pending.ended(result.as_ref().map(changes)) {
             Err(unrecorded) if result.is_ok() => Err(unrecorded),
             Err(unrecorded) => {
-                let text = "the end of an action that failed could not be recorded";
-                guarded(|| tracing::error!(error = %chain(&unrecorded), "{text}"));
+                guarded(|| tracing::error!(error = %chain(&unrecorded), "an action failed"));
                 result
             }
             Ok(()) => result,
@@ -260,7 +259,7 @@ impl Admin {
         }
         let forbidden = self.forbidden(action);
         if let Err(error) = self.pending(action, deed.clone()).ended(Err(&forbidden)) {
-            guarded(|| tracing::error!(error = %chain(&error), "a refusal could not be recorded"));
+            guarded(|| tracing::error!(error = %chain(&error), "an action was refused"));
         }
         Err(forbidden)
     }

@@ -45,6 +45,9 @@ pub struct PlanOutcome {
     pub unknown: u64,
     /// True if there are dead letters that were not looked at, among which those that are unknown may be: [`Admin::search_outcome`] looks at all.
     pub more_letters: bool,
+    /// True if a look that receives dead letters has not met all: others hold some, or it was interrupted.
+    #[serde(skip)]
+    pub(super) hidden_letters: bool,
 }
 
 /// A job that was put back and died again.
@@ -113,6 +116,8 @@ struct Search<'p> {
     sees_all: bool,
     /// True if there are dead letters that were not looked at.
     more_letters: bool,
+    /// True if the look received dead letters, and may not have met all.
+    hidden_letters: bool,
 }
 
 impl<'p> Search<'p> {
@@ -130,6 +135,7 @@ impl<'p> Search<'p> {
             of_id,
             sees_all: true,
             more_letters: false,
+            hidden_letters: false,
         }
     }
 
@@ -241,7 +247,9 @@ impl Admin {
             true => HashMap::new(),
             false => self.completed(plan).await?,
         };
-        let mut outcome = PlanOutcome { more_letters: again.more_letters, ..PlanOutcome::default() };
+        let hidden_letters = first.hidden_letters || again.hidden_letters;
+        let mut outcome =
+            PlanOutcome { more_letters: again.more_letters, hidden_letters, ..PlanOutcome::default() };
         let found = first.jobs.iter().zip(&first.places).filter(|(_, place)| **place != Place::Nowhere);
         for (planned, place) in found.chain(again.jobs.iter().zip(&again.places)) {
             let job = planned.job;
@@ -291,7 +299,8 @@ impl Admin {
         let options = DeadLetterOptions::new().stop(self.stop.clone());
         let report = dead.pass(&options, PassAction::Report, &mut |letter| search.found_dead(letter)).await?;
         let is_over = report.stopped.is_some() || self.stop.is_cancelled();
-        search.sees_all &= report.unseen == Some(0) && !is_over;
+        search.hidden_letters = report.unseen != Some(0) || is_over;
+        search.sees_all &= !search.hidden_letters;
         Ok(search)
     }
 

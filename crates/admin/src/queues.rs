@@ -14,6 +14,7 @@ use jobqueue_storage::text::chain;
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
+use super::event::Deed;
 use super::in_time::{PATIENCE, silent};
 use super::text::seconds_option;
 use super::{Action, Admin, Pause, WorkerOverview, pause, resolve};
@@ -121,14 +122,16 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the queue may or may not be created.
     pub async fn create_queue(&self, queue: &str) -> Result<bool, Error> {
-        self.create_queue_in(queue, async { Ok(self.storage.clone()) }).await
+        self.create_queue_in(queue, "", async { Ok(self.storage.clone()) }).await
     }
 
-    /// Does the same in another storage, which `open` may create or migrate: it is polled once the action is allowed and recorded.
+    /// Does the same in another storage, which `open` may create or migrate: it is polled once the action is allowed and recorded, with `first` as
+    /// the selection.
     #[doc(hidden)]
     pub async fn create_queue_in(
         &self,
         queue: &str,
+        first: &str,
         open: impl Future<Output = Result<Storage, Error>>,
     ) -> Result<bool, Error> {
         let work = async {
@@ -148,7 +151,8 @@ impl Admin {
             }
         };
         let summary = |new: &bool| if *new { "created".to_owned() } else { "it exists".to_owned() };
-        self.act(Action::CreateQueue, format!("queue {queue}"), work, summary).await
+        let deed = Deed { selection: first.to_owned(), ..format!("queue {queue}").into() };
+        self.act(Action::CreateQueue, deed, work, summary).await
     }
 
     async fn look_at(&self, name: &QueueName) -> Result<QueueOverview, Error> {
@@ -209,6 +213,8 @@ pub enum QueueHold {
     NoWorker,
     /// It cannot be read: the storage does not answer now.
     Unread,
+    /// Not all of its dead letters are visible, among which jobs are looked for.
+    HiddenLetters,
 }
 
 /// Writes what follows the name of the queue: `is paused by ada`.
@@ -218,6 +224,9 @@ impl fmt::Display for QueueHold {
             Self::Paused(pause) => write!(f, "is paused{pause}"),
             Self::NoWorker => f.write_str("is served by no worker that writes records"),
             Self::Unread => f.write_str("cannot be read now"),
+            Self::HiddenLetters => f.write_str(
+                "has dead letters that others hold, or that a request without an answer hides, for up to 10 minutes",
+            ),
         }
     }
 }

@@ -1,8 +1,11 @@
 //! The storage of a command, and its access to it.
 
+use std::sync::Arc;
+
 use futures_util::future::join_all;
 use jobqueue::__internals::connect_existing;
-use jobqueue::{Error, Storage};
+use jobqueue::storage::StoreError;
+use jobqueue::{Error, ErrorKind, Storage};
 use jobqueue_admin::{AccessLevel, Action, Admin, JobReference};
 
 use crate::args::Global;
@@ -31,8 +34,10 @@ pub(crate) enum Need {
 
 /// The chosen storage, and the command's access to it.
 pub(crate) struct Session {
-    /// The operator's view. With [`Need::Create`] its storage is an empty one in memory.
+    /// The operator's view. Of a storage [to be made](Self::is_to_be_made) it has the name only, and an empty one in memory.
     pub(crate) admin: Admin,
+    /// True if [`create`](Self::create) creates or migrates the storage.
+    pub(crate) is_to_be_made: bool,
     /// Its connection string.
     pub(crate) storage: String,
     /// The options by which another command works on it.
@@ -94,12 +99,14 @@ impl Session {
 
     async fn of_choice(global: &Global, choice: Choice, need: Need) -> Result<Self, Failure> {
         choice.check(need)?;
-        let storage = match need {
-            Need::Create => Storage::memory(),
-            // Nothing is made at a mistyped place, nor migrated by a newer command line.
-            _ => connect_existing(&choice.storage).await?,
+        // Nothing is made at a mistyped place, nor migrated by a newer command line.
+        let (storage, is_to_be_made) = match connect_existing(&choice.storage).await {
+            Err(error) if need == Need::Create && error.kind() == ErrorKind::Configuration => {
+                (choice.placeholder(&error), true)
+            }
+            opened => (opened?, false),
         };
-        Self::new(global, &choice, need, storage)
+        Ok(Self { is_to_be_made, ..Self::new(global, &choice, need, storage)? })
     }
 
     /// Returns the command's access to the storage that was opened for a choice.
@@ -128,14 +135,23 @@ impl Session {
         let admin = admin.build();
         let is_billed = polls_are_billed(admin.storage().description());
         let (storage, context, file) = (choice.storage.clone(), choice.context.clone(), choice.file());
-        Ok(Self { admin, storage, options, context, is_production: choice.is_production, file, is_billed })
+        let (is_to_be_made, is_production) = (false, choice.is_production);
+        Ok(Self { admin, is_to_be_made, storage, options, context, is_production, file, is_billed })
     }
 
     /// Returns the session of a test.
     #[cfg(test)]
     pub(crate) fn of(admin: Admin) -> Self {
-        let (storage, options) = (String::new(), String::new());
-        Self { admin, storage, options, context: None, is_production: false, file: None, is_billed: false }
+        Self {
+            admin,
+            is_to_be_made: false,
+            storage: String::new(),
+            options: String::new(),
+            context: None,
+            is_production: false,
+            file: None,
+            is_billed: false,
+        }
     }
 
     /// Returns a command for the operator to copy, which works on the same storage.
@@ -161,9 +177,12 @@ impl Session {
         self.context.as_deref().filter(|_| self.is_production)
     }
 
-    /// Opens the storage, and creates or migrates it if necessary.
+    /// Returns the storage, which is created or migrated if necessary.
     pub(crate) async fn create(&self) -> Result<Storage, Error> {
-        Storage::connect(&self.storage).await
+        match self.is_to_be_made {
+            true => Storage::connect(&self.storage).await,
+            false => Ok(self.admin.storage().clone()),
+        }
     }
 }
 
@@ -177,6 +196,14 @@ impl Choice {
     /// Returns the path of the SQLite file, if the storage is one.
     pub(crate) fn file(&self) -> Option<String> {
         self.storage.trim().strip_prefix("sqlite:").map(str::to_owned)
+    }
+
+    /// Returns an empty storage in memory with the name of the storage that was `refused`, for records of its creation.
+    fn placeholder(&self, refused: &Error) -> Storage {
+        let empty = Storage::memory();
+        let file = self.file().map(|file| format!("sqlite:{file}"));
+        let name = file.or(StoreError::in_chain(refused).map(|error| error.subject().to_owned()));
+        Storage::new(Arc::clone(empty.queues().store()), Arc::clone(empty.blobs()), name.unwrap_or_default())
     }
 
     /// Refuses a change of the default context, and says that a command reads it.

@@ -267,6 +267,11 @@ impl StoreError {
     pub fn operation(&self) -> &'static str {
         self.0.operation
     }
+
+    /// Returns the object of the operation: a queue, a blob, or a storage that was to be opened, by its name without secrets.
+    pub fn subject(&self) -> &str {
+        &self.0.subject
+    }
 }
 
 impl fmt::Debug for StoreError {

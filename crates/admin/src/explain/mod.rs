@@ -40,7 +40,7 @@ impl Admin {
     /// fifteen requests, one for each worker, one for each 1,000 jobs of which it reads the state, and for a job in order three more with one for
     /// each 32 jobs of its key, or, where the storage keeps the order, those of [`groups`](Self::groups). A job that seems to be in no queue any more costs them twice.
     ///
-    /// If the records of workers, the requests to cancel jobs or the order of the key cannot be read, or not within 8 seconds, a
+    /// If the records of workers, the requests to cancel jobs, the order of the key or the blob of the payload cannot be read, or not within 8 seconds, a
     /// [reason](Explanation::reasons) says so, and nothing that they would show is concluded.
     ///
     /// # Errors
@@ -185,10 +185,16 @@ impl Admin {
         found.reasons.extend(unknown_kind(message, workers));
         found.reasons.extend(kind_limit(message, workers));
         found.reasons.extend(rate_limit(message, workers));
-        if let Err(error) = self.check_payload(message).await
-            && error.kind() == ErrorKind::Undecodable
-        {
-            found.reasons.push(Obstacle::new("payload_missing", jobqueue_storage::text::chain(&error)));
+        let mut unread_payload = None;
+        match in_time(self.check_payload(message)).await {
+            Err(error) if error.kind() == ErrorKind::Undecodable => {
+                found.reasons.push(Obstacle::new("payload_missing", jobqueue_storage::text::chain(&error)));
+            }
+            Err(error) => {
+                let text = "it cannot be read whether its payload is there";
+                unread_payload = Some(Obstacle::unread("payload_unread", text, &error));
+            }
+            Ok(()) => {}
         }
         if let Some(deferral) = &message.deferral {
             let cause = match &*deferral.cause {
@@ -204,6 +210,7 @@ impl Admin {
             };
             found.reasons.extend(in_time(self.turn(message)).await.unwrap_or_else(unread));
         }
+        found.reasons.extend(unread_payload);
     }
 
     /// Returns the turn of a job as an obstacle, if it waits for another job of its key.

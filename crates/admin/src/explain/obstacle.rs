@@ -18,7 +18,7 @@ pub struct Obstacle {
     /// The code, which never changes: `dead_letter`, `cancel_requested`, `paused`, `no_worker`, `circuit_open`, `unknown_kind`,
     /// `unreadable`, `payload_missing`, `delayed_until`, `backing_off`, `attempts_exhausted`, `too_many_deliveries`, `waits_for_turn`, `deferred`,
     /// `no_free_slot`, `queue_limit`, `kind_limit`, `rate_limit`, `worker_gone`, `not_visible`, `behind_others`, `behind_dead_letters`,
-    /// `ended_once`, `not_found`; `workers_unread`, `cancellation_unread` and `turn_unread` if that part of the storage cannot be read.
+    /// `ended_once`, `not_found`; `workers_unread`, `cancellation_unread`, `turn_unread` and `payload_unread` if that part of the storage cannot be read.
     pub code: &'static str,
     /// A sentence for operators.
     pub text: String,

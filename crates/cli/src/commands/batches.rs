@@ -25,9 +25,12 @@ pub(crate) async fn run(global: &Global, arguments: BatchesArguments) -> Result<
         return global.output.value(&batch, || detail(&session, &batch));
     }
     let found = session.admin.batches().await?;
-    global.output.page(&found, &found.batches, "batches", || overview(&found))?;
+    let what = if found.complete { "batches" } else { "batches among those that were listed" };
+    global.output.page(&found, &found.batches, what, || overview(&found))?;
     if !found.complete {
-        say("there are more batches than one listing returns: those with later ids are left out");
+        say(
+            "batches with later ids are left out: there are more than 200,000 blobs of batches, and no more are listed; `batches ID` shows each",
+        );
     }
     Ok(())
 }

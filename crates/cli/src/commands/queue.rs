@@ -18,7 +18,7 @@ use crate::text::{clean, duration, moment};
 pub(crate) enum QueueCommand {
     /// Shows a queue with its settings
     Show(Name),
-    /// Creates a queue, and the SQLite file or the tables if they are missing
+    /// Creates a queue, and the SQLite file or the tables if they are missing; migrates those of an older release
     Create(Name),
     /// Pauses the queue: workers stop fetching within 30 seconds and finish their running jobs
     Pause(PauseArguments),
@@ -65,9 +65,12 @@ pub(crate) async fn run(
             global.output.value(&found, || show(&found))
         }
         QueueCommand::Create(Name { queue }) => {
-            let change = format!("create the queue `{queue}`");
-            let session = confirm::change(global, Need::Create, &change, stop).await?;
-            let changed = session.admin.create_queue_in(&queue, session.create()).await?;
+            let session = Session::open(global, Need::Create).await?;
+            let first = if session.is_to_be_made { "create or migrate the storage" } else { "" };
+            let and = if session.is_to_be_made { ", and " } else { "" };
+            let change = format!("{first}{and}create the queue `{queue}`");
+            confirm::production(&session, global.yes, &change, stop).await?;
+            let changed = session.admin.create_queue_in(&queue, first, session.create()).await?;
             global.output.changed("queue", &queue, changed, ["was created", "exists already"])
         }
         QueueCommand::Pause(PauseArguments { queue, until, r#for: length, replace, note }) => {

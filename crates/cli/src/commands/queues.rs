@@ -5,6 +5,8 @@ mod watch;
 use std::time::Duration;
 
 use clap::Args;
+use futures_util::join;
+use jobqueue::Error;
 use jobqueue::storage::{StoreError, StoreErrorKind};
 use jobqueue_admin::{QueueOverview, WorkerOverview};
 use serde::Serialize;
@@ -34,7 +36,12 @@ pub(crate) async fn run(
 ) -> Result<(), Failure> {
     if !arguments.watch {
         let opened = Session::open_all(global, Need::Read).await?;
-        return print(global.output, &contexts::read(&opened, read).await?);
+        let rows = async |session: &Session| {
+            let (rows, note) = read(session).await?;
+            note.iter().for_each(|note| say(note));
+            Ok(rows)
+        };
+        return print(global.output, &contexts::read(&opened, rows).await?);
     }
     watch::run(global, arguments.interval.max(Duration::from_millis(100)), stop).await
 }
@@ -48,22 +55,20 @@ struct QueueRow {
     state: String,
 }
 
-/// Reads all queues of a storage.
-async fn read(session: &Session) -> Result<Vec<QueueRow>, Failure> {
-    let queues = session.admin.queues().await?;
-    let workers = session.admin.workers().await.inspect_err(|error| {
-        // Without the right to read their records nothing is said of workers.
-        if StoreError::in_chain(error).is_some_and(|cause| cause.kind() == StoreErrorKind::Unauthorized) {
-            return;
-        }
-        let place = session.context.as_ref().map_or_else(String::new, |name| format!(" of `{name}`"));
-        say(&format!(
-            "the records of workers{place} cannot be read, so that STATE says nothing of them: {error:?}"
-        ));
+/// Reads all queues of a storage, and what there is to say if the records of workers cannot be read.
+async fn read(session: &Session) -> Result<(Vec<QueueRow>, Option<String>), Failure> {
+    let (queues, workers) = join!(session.admin.queues(), session.admin.workers());
+    // Without the right to read their records nothing is said of workers.
+    let is_forbidden = |error: &&Error| {
+        StoreError::in_chain(*error).is_some_and(|cause| cause.kind() == StoreErrorKind::Unauthorized)
+    };
+    let place = session.context.as_ref().map_or_else(String::new, |name| format!(" of `{name}`"));
+    let note = workers.as_ref().err().filter(|error| !is_forbidden(error)).map(|error| {
+        format!("the records of workers{place} cannot be read, so that STATE says nothing of them: {error:?}")
     });
     let workers = workers.ok();
     let row = |queue: QueueOverview| QueueRow { state: state(&queue, workers.as_deref()), queue };
-    Ok(queues.into_iter().map(row).collect())
+    Ok((queues?.into_iter().map(row).collect(), note))
 }
 
 fn print(output: Output, queues: &[Item<QueueRow>]) -> Result<(), Failure> {

@@ -25,15 +25,21 @@ fn changes_are_appended_to_the_audit_file() {
     assert!(audited(&["queue", "pause", "mails"]).status.success());
     assert!(audited(&["dead", "redrive", "mails", "--id", "dead-0"]).status.success());
     assert!(audited(&["sweep"]).status.success());
+    // audit 28, operator B1: it was recorded of the storage `memory`.
+    assert!(audited(&["queue", "create", "letters"]).status.success());
     let told = lines(&place);
     let actions: Vec<&str> = told.iter().map(|line| line["action"].as_str().unwrap()).collect();
-    assert_eq!(actions, ["pause", "pause", "redrive", "redrive", "sweep", "sweep"]);
+    assert_eq!(
+        actions,
+        ["pause", "pause", "redrive", "redrive", "sweep", "sweep", "create_queue", "create_queue"]
+    );
     for pair in told.chunks(2) {
         assert!(pair.iter().all(|line| line["operator"] == "ada" && line["id"] == pair[0]["id"]), "{pair:?}");
         assert!(pair.iter().all(|line| line["storage"] == place.storage.as_str()), "{pair:?}");
         assert_eq!((&pair[0]["result"], &pair[1]["result"]), (&"started".into(), &"done".into()));
     }
     assert_eq!(told[2]["selection"], "ids [\"dead-0\"]");
+    assert!(told[6]["selection"].is_null(), "nothing is migrated: {}", told[6]);
     assert_eq!(told[3]["jobs"][0]["id"], "dead-0");
 }
 

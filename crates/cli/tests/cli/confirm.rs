@@ -107,13 +107,20 @@ fn creation_that_is_refused_makes_and_migrates_nothing() {
     let refused = |confirmed: &[&str]| {
         let output = place.without_storage(&[&create, confirmed].concat()).output().unwrap();
         assert_eq!(output.status.code(), Some(4), "{}", error_text(&output));
+        let asks = error_text(&output).contains("create or migrate the storage, and create the queue");
+        assert_eq!(asks, confirmed.is_empty(), "{}", error_text(&output));
+        let recorded = std::fs::read_to_string(&audit).unwrap_or_default();
+        // audit 28, operator B1: it was recorded of the storage `memory`.
+        for line in recorded.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()) {
+            assert_eq!(line["result"], "refused", "{line}");
+            assert_eq!(line["storage"], *storage, "{line}");
+        }
+        assert_eq!(recorded.is_empty(), !file.exists() && confirmed.is_empty(), "{recorded}");
     };
     for confirmed in [&[][..], &["--yes"]] {
         refused(confirmed);
         assert!(!file.exists(), "{confirmed:?}");
     }
-    let recorded = std::fs::read_to_string(&audit).unwrap();
-    assert!(recorded.contains(r#""result":"refused""#), "{recorded}");
     place.ok(&["queue", "create", "mails"]);
     let mut older = OpenOptions::new().write(true).open(&file).unwrap();
     older.seek(SeekFrom::Start(60)).and_then(|_| older.write_all(&[0, 0, 0, 4])).unwrap();

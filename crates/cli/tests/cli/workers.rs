@@ -1,6 +1,7 @@
 //! Workers, cancelling, and the check of a storage.
 
-use std::process::Command;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use jobqueue::{Context, JobError, Storage, Worker};
@@ -211,4 +212,13 @@ fn queues_says_that_the_records_of_workers_cannot_be_read() {
     let output = place.run(&["queues"]);
     assert_eq!(output.status.code(), Some(0), "{}", error_text(&output));
     assert!(error_text(&output).contains("the records of workers cannot be read"), "{}", error_text(&output));
+    // audit 28, operator C2: the next list erased it.
+    let mut watch = place.command(&["queues", "--watch", "--interval", "100ms"]);
+    let mut watching = watch.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let list = BufReader::new(watching.stdout.take().unwrap());
+    let is_said =
+        list.lines().take(20).any(|line| line.unwrap().contains("the records of workers cannot be read"));
+    watching.kill().unwrap();
+    let _ = watching.wait().unwrap();
+    assert!(is_said);
 }

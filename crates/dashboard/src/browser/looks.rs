@@ -43,9 +43,10 @@ impl Look {
         self.queues().iter().find(|queue| queue.name == name)
     }
 
-    /// Returns the figures of a queue; `None` if it could not be read.
+    /// Returns the figures of a queue, which may be newer than the look; `None` if it could not be read.
     pub(crate) fn figures_of(&self, queue: &QueueOverview) -> Option<QueueFigures> {
-        QueueFigures::of(queue, self.known_workers())
+        let known = self.figures.queues.get(&queue.name).cloned();
+        known.or_else(|| QueueFigures::of(queue, self.known_workers()))
     }
 
     /// Returns the workers whose records were read: none if these cannot be read.

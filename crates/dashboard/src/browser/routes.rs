@@ -137,7 +137,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         let page = *page;
         let handler = move |request: AuthorizedRequest, Values(fields): Values| async move {
             let shown = (page.show)(request.clone(), fields).await;
-            respond(&request, shown)
+            respond(&request, shown.map_err(PageError::of_page))
         };
         router = router.route(page.path, get(handler));
     }

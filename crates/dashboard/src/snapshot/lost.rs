@@ -1,9 +1,14 @@
 //! The jobs of workers whose records are stale: those may still run, since a worker that cannot write its record goes on.
 
+use std::time::Duration;
+
 use jobqueue_admin::{QueueOverview, RunningJob, WorkerOverview};
 use tokio::time::Instant;
 
 use super::figures::QueueFigures;
+
+/// The time for which outages are kept: a worker that has died must not count for as long as each second reading fails.
+const KEPT: Duration = Duration::from_secs(3_600);
 
 /// The readings of the records of workers.
 #[derive(Debug, Default)]
@@ -12,10 +17,8 @@ pub(super) struct Readings {
     last: Option<Instant>,
     /// The last one that succeeded, or else the first that failed, while they fail.
     failing_since: Option<Instant>,
-    /// The begin and the end of the last time in which the records could not be read.
-    outage: Option<(Instant, Instant)>,
-    /// True if that time is two outages.
-    is_joined: bool,
+    /// The begin and the end of each time in which the records could not be read.
+    outages: Vec<(Instant, Instant)>,
 }
 
 impl Readings {
@@ -24,13 +27,8 @@ impl Readings {
     }
 
     pub(super) fn succeeded(&mut self, at: Instant) {
-        if let Some(since) = self.failing_since.take() {
-            // A worker may not have written its record between two outages with one reading between them. No more are joined: a worker that has
-            // died must not count as long as each second reading fails.
-            let joined = self.outage.filter(|(_, to)| *to == since && !self.is_joined);
-            self.is_joined = joined.is_some();
-            self.outage = Some((joined.map_or(since, |(from, _)| from), at));
-        }
+        self.outages.retain(|(_, to)| at.saturating_duration_since(*to) < KEPT);
+        self.outages.extend(self.failing_since.take().map(|since| (since, at)));
         self.last = Some(at);
     }
 
@@ -59,8 +57,39 @@ impl Readings {
 
     /// Returns for how much of the last `age` seconds the records could not be read, and as far as is known not be written either.
     fn unread_seconds(&self, at: Instant, age: f64) -> f64 {
-        let Some((from, to)) = self.outage else { return 0.0 };
-        let ago = |moment: Instant| at.saturating_duration_since(moment).as_secs_f64();
-        (ago(from).min(age) - ago(to)).max(0.0)
+        let ago = |moment: &Instant| at.saturating_duration_since(*moment).as_secs_f64();
+        self.outages.iter().map(|(from, to)| (ago(from).min(age) - ago(to)).max(0.0)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns readings every ten seconds until the given second, those of which fail for which `fails` says so.
+    fn readings(until: u64, fails: impl Fn(u64) -> bool) -> (Readings, Instant) {
+        let (mut readings, begin) = (Readings::default(), Instant::now());
+        let mut at = begin;
+        for second in (0..=until).step_by(10) {
+            at = begin + Duration::from_secs(second);
+            if fails(second) { readings.failed(at) } else { readings.succeeded(at) }
+        }
+        (readings, at)
+    }
+
+    // audit 28, operator C4: only the last two outages counted.
+    #[test]
+    fn time_of_each_outage_does_not_count() {
+        let (readings, at) = readings(330, |second| second % 110 != 0);
+        assert_eq!(readings.unread_seconds(at, 330.0), 330.0);
+        assert_eq!(readings.unread_seconds(at, 50.0), 50.0);
+    }
+
+    #[test]
+    fn worker_that_has_died_ages_although_each_second_reading_fails() {
+        let day = 86_400;
+        let (readings, at) = readings(day, |second| second % 20 == 10);
+        let unread = readings.unread_seconds(at, day as f64);
+        assert!(unread <= 3_620.0, "{unread}");
     }
 }

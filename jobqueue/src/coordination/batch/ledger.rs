@@ -17,7 +17,8 @@ use crate::error::{Error, ErrorKind};
 use crate::json_blob::{Edit, JsonBlob, Known, Version};
 use crate::settings::Metadata;
 use crate::storage::{
-    BlobListing, BlobName, BlobProperties, Storage, StoreError, StoreErrorKind, Tries, delete_if_present,
+    BlobListing, BlobName, BlobProperties, ContainerName, Storage, StoreError, StoreErrorKind, Tries,
+    delete_if_present,
 };
 
 /// The maximum size of a marker or plan, in bytes.
@@ -233,11 +234,21 @@ impl<'a> Ledger<'a> {
 pub(super) async fn for_each_blob(
     storage: &Storage,
     prefix: &str,
+    look: impl FnMut(&str, &BlobProperties),
+) -> Result<Option<SystemTime>, Error> {
+    for_each_blob_in(storage, &container()?, prefix, look).await
+}
+
+/// Does the same in another container.
+pub(super) async fn for_each_blob_in(
+    storage: &Storage,
+    container: &ContainerName,
+    prefix: &str,
     mut look: impl FnMut(&str, &BlobProperties),
 ) -> Result<Option<SystemTime>, Error> {
     let (mut began, mut next) = (None, None::<String>);
     loop {
-        let page = page(storage, prefix, next.as_deref()).await?;
+        let page = page(storage, container, prefix, next.as_deref()).await?;
         page.blobs.iter().for_each(|(name, properties)| look(name, properties));
         began = began.or(page.now);
         next = page.next;
@@ -247,10 +258,14 @@ pub(super) async fn for_each_blob(
     }
 }
 
-/// Returns a page of the blobs whose names begin with `prefix`; an empty one if there are no batches.
-pub(super) async fn page(storage: &Storage, prefix: &str, from: Option<&str>) -> Result<BlobListing, Error> {
-    let container = container()?;
-    match tries(storage).run(|| storage.blobs().list_blobs(&container, prefix, from)).await {
+/// Returns a page of the blobs whose names begin with `prefix`; an empty one if there is no container.
+pub(super) async fn page(
+    storage: &Storage,
+    container: &ContainerName,
+    prefix: &str,
+    from: Option<&str>,
+) -> Result<BlobListing, Error> {
+    match tries(storage).run(|| storage.blobs().list_blobs(container, prefix, from)).await {
         Err(e) if e.is_missing_blob() => Ok(BlobListing::default()),
         page => Ok(page?),
     }

@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use ledger::Ledger;
-use names::{BatchId, SWEPT};
+use names::BatchId;
 use sha2::{Digest, Sha256};
 
 use crate::error::Error;
@@ -232,7 +232,7 @@ impl Batch {
             return Ok(secret.clone());
         }
         // Nothing is sent with the secret of a batch that was swept.
-        let secret = if self.is_swept { SWEPT.to_owned() } else { self.ledger().make_secret().await? };
+        let secret = if self.is_swept { String::new() } else { self.ledger().make_secret().await? };
         self.secret = Some(secret.clone());
         Ok(secret)
     }

@@ -14,7 +14,7 @@
 //! | a handler that has handed over to batch n returns | `returned/<index>/<n>` | its message is delivered again, does not run, and ends the child if it was the last to return |
 //! | the last continuation returns before such a handler | `continued/<index>`: its result | the handler that returns last ends the child |
 //! | the continuation has run | `done` | its message is delivered again and discarded |
-//! | swept | `swept`, for a year: the id is refused, except for the job that has sent the batch; then all others are removed | a later sweep removes the rest |
+//! | swept | `<id>` in a container of its own, for a year: the id is refused, except for the job that has sent the batch; then all others are removed | a later sweep removes the rest |
 
 use sha2::{Digest, Sha256};
 
@@ -27,6 +27,8 @@ use crate::storage::{BlobName, ContainerName};
 use jobqueue_storage::fast::hex::to_hex;
 
 const CONTAINER: &str = "jobqueue-batches";
+/// The container of the notes that sweeps leave: lists of batches do not pass them.
+const NOTES: &str = "jobqueue-swept-batches";
 /// The number of markers in a group, and so the names that are listed when one of them is written.
 pub(super) const GROUP_SIZE: u64 = 100;
 pub(super) const MAX_CHILDREN: u64 = 100_000_000;
@@ -43,9 +45,6 @@ pub(super) fn token(secret: &str, place: &str, source: &str, id: &str) -> String
     }
     to_hex(&hash.finalize()[..16])
 }
-
-/// The blob that a sweep leaves of a batch.
-pub(super) const SWEPT: &str = "swept";
 
 /// The metadata key on a handover: the batch with whose continuation the child ends.
 pub(super) const INNER: &str = "inner";
@@ -75,6 +74,11 @@ impl BatchId {
         Ok(BlobName::new(container()?, format!("{}/{rest}", self.0))?)
     }
 
+    /// Returns the name of the note that a sweep leaves of the batch.
+    pub(super) fn note(&self) -> Result<BlobName, Error> {
+        Ok(BlobName::new(notes()?, &self.0)?)
+    }
+
     /// Returns the name of the marker of child or group `index` at a level.
     pub(super) fn marker(&self, level: u32, index: u64) -> Result<BlobName, Error> {
         self.blob(&format!("{level}/{:08}/{:02}", index / GROUP_SIZE, index % GROUP_SIZE))
@@ -93,6 +97,10 @@ impl BatchId {
 
 pub(super) fn container() -> Result<ContainerName, Error> {
     Ok(ContainerName::new(CONTAINER)?)
+}
+
+pub(super) fn notes() -> Result<ContainerName, Error> {
+    Ok(ContainerName::new(NOTES)?)
 }
 
 /// Splits the name of a blob into the id of its batch and the rest; `None` for a blob of another program.

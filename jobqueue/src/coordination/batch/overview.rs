@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use super::ledger::{FAILED, Ledger, for_each_blob, page};
-use super::names::{BATCH, BatchId, CHILDREN, INDEX, INNER, SWEPT, batch_of, child_of};
+use super::names::{BATCH, BatchId, CHILDREN, INDEX, INNER, batch_of, child_of, container};
 use super::{BatchProgress, progress};
 use crate::envelope::{Parsed, parse};
 use crate::error::Error;
@@ -36,9 +36,9 @@ pub struct BatchRecord {
 /// Returns all batches that `pages` pages of 5,000 blobs show, and whether these were all. The state of the batch in which the last page ends
 /// is read apart: its blobs come behind one for each child that has ended.
 pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord>, bool), Error> {
-    let (mut found, mut next) = (Found::default(), None::<String>);
+    let (mut found, mut next, container) = (Found::default(), None::<String>, container()?);
     for _ in 0..pages {
-        let page = page(storage, "", next.as_deref()).await?;
+        let page = page(storage, &container, "", next.as_deref()).await?;
         page.blobs.iter().for_each(|(name, properties)| found.add(name, properties));
         next = page.next;
         if next.is_none() {
@@ -47,7 +47,7 @@ pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord
     }
     if let Some((id, listed_until)) = found.last.take() {
         for rest in ["done", "handover/", "plan"] {
-            let page = page(storage, &format!("{id}/{rest}"), None).await?;
+            let page = page(storage, &container, &format!("{id}/{rest}"), None).await?;
             page.blobs.iter().for_each(|(name, properties)| found.add(name, properties));
         }
         found.records.entry(id).or_default().listed_until = listed_until;
@@ -68,7 +68,7 @@ struct Found {
 impl Found {
     /// Adds a blob. Those of a batch come in order of name.
     fn add(&mut self, name: &str, properties: &BlobProperties) {
-        let Some((id, rest)) = batch_of(name).filter(|(_, rest)| *rest != SWEPT) else { return };
+        let Some((id, rest)) = batch_of(name) else { return };
         let batch = self.records.entry(id.to_owned()).or_default();
         id.clone_into(&mut batch.id);
         batch.modified = batch.modified.max(Some(properties.modified));
@@ -185,6 +185,20 @@ mod tests {
         let (listed, complete) = batches(&storage, 2).await.unwrap();
         assert!(complete && listed.iter().all(|batch| batch.listed_until.is_none()));
         assert_eq!((listed[0].ended.len(), listed[0].failed.len()), (5_001, 1));
+    }
+
+    // audit 28, operator B2: the notes of a year stood before the batch.
+    #[tokio::test]
+    async fn notes_of_sweeps_take_no_place_in_a_listing() {
+        let storage = Storage::memory();
+        put(&storage, "z", 1, 1).await;
+        for number in 0..5_001 {
+            let note = BatchId::new(&format!("a-{number:04}")).unwrap().note().unwrap();
+            put_creating(&**storage.blobs(), &note, "{}".into(), PutBlob::if_absent()).await.unwrap();
+        }
+        let (listed, complete) = batches(&storage, 1).await.unwrap();
+        assert_eq!(listed.len(), 1, "{listed:?}");
+        assert!(complete && listed[0].id == "z");
     }
 
     #[tokio::test]

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
-use super::ledger::{Ledger, for_each_blob, page};
-use super::names::{BatchId, SWEPT, batch_of, container};
+use super::ledger::{Ledger, for_each_blob, for_each_blob_in, page};
+use super::names::{BatchId, batch_of, container, notes};
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
 use crate::storage::{BlobListing, BlobName, BlobProperties, Storage};
@@ -75,12 +75,14 @@ pub async fn sweep_batches(storage: &Storage, options: BatchSweepOptions) -> Res
     let listed = for_each_blob(storage, "", |name, properties| {
         let Some((id, rest)) = batch_of(name) else { return };
         let found = batches.entry(id.to_owned()).or_default();
-        if rest == SWEPT {
-            found.swept = Some(properties.modified);
-            return;
-        }
         found.newest = found.newest.max(Some(properties.modified));
         found.is_done |= rest == "done";
+    })
+    .await?;
+    for_each_blob_in(storage, &notes()?, "", |id, properties| {
+        if BatchId::new(id).is_ok() {
+            batches.entry(id.to_owned()).or_default().swept = Some(properties.modified);
+        }
     })
     .await?;
     let now = listed.unwrap_or_else(|| storage.runtime().now());
@@ -146,7 +148,7 @@ impl Ledger<'_> {
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) if it was, and this job has not sent it.
     pub(super) async fn swept(&self, job: Option<&JobInfo>) -> Result<Option<u64>, Error> {
-        let Some(swept) = self.read::<Swept>(&self.id.blob(SWEPT)?).await? else { return Ok(None) };
+        let Some(swept) = self.read::<Swept>(&self.id.note()?).await? else { return Ok(None) };
         if swept.job.is_some() && swept.job == job.map(name_of) {
             return Ok(Some(swept.children));
         }
@@ -167,28 +169,29 @@ impl Ledger<'_> {
     }
 }
 
-/// Deletes the blobs of a batch, one page after the other, except for the note of its sweep, which it writes first. Returns the number of
+/// Deletes the blobs of a batch, one page after the other, and writes the note of its sweep first. Returns the number of
 /// removed batches: 0 if only a note was left, or if a blob was written since the batch was listed: it goes on, although its first pages may be
 /// gone.
 async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semaphore) -> Result<u64, Error> {
     let ledger = Ledger::new(storage, BatchId::new(&id)?);
-    let (ledger, prefix, swept) = (&ledger, format!("{id}/"), &ledger.id.blob(SWEPT)?);
+    let (ledger, prefix, swept) = (&ledger, format!("{id}/"), &ledger.id.note()?);
     let Some(newest) = found.newest else {
         ledger.remove(swept).await?;
         return Ok(0);
     };
     let note = ledger.note(found.is_done).await?;
-    let is_newer = |name: &str, blob: &BlobProperties| blob.modified > newest && name != swept.name();
+    let is_newer = |blob: &BlobProperties| blob.modified > newest;
     let mut goes_on = false;
-    for_each_blob(storage, &prefix, |name, blob| goes_on |= is_newer(name, blob)).await?;
+    for_each_blob(storage, &prefix, |_, blob| goes_on |= is_newer(blob)).await?;
     if goes_on {
         return Ok(0);
     }
     let (mut next, mut is_noted) = (None::<String>, false);
     loop {
-        let BlobListing { blobs, next: following, .. } = page(storage, &prefix, next.as_deref()).await?;
+        let BlobListing { blobs, next: following, .. } =
+            page(storage, &container()?, &prefix, next.as_deref()).await?;
         // The removal of many blobs takes minutes: its program may have begun again meanwhile.
-        if blobs.iter().any(|(name, blob)| is_newer(name, blob)) {
+        if blobs.iter().any(|(_, blob)| is_newer(blob)) {
             if is_noted {
                 crate::log::warn!(batch = %id, "the batch began again while a sweep removed it: some of its blobs are gone, it may never end, and no job can send it again");
             }
@@ -201,13 +204,12 @@ async fn remove(storage: &Storage, id: String, found: Found, deletions: &Semapho
             ledger.remove(&ledger.id.blob("plan")?).await?;
             is_noted = true;
         }
-        let blobs = blobs.into_iter().filter(|(name, _)| name != swept.name());
         let delete = async |(name, _): (String, BlobProperties)| {
             let blob = BlobName::new(container()?, name)?;
             let _permit = deletions.acquire().await;
             ledger.remove(&blob).await
         };
-        stream::iter(blobs.map(Ok)).try_for_each_concurrent(DELETED_AT_ONCE, delete).await?;
+        stream::iter(blobs.into_iter().map(Ok)).try_for_each_concurrent(DELETED_AT_ONCE, delete).await?;
         next = following;
         if next.is_none() {
             return Ok(1);

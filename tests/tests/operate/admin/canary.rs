@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::support::operator;
 
 /// Dead-letters so many jobs.
-async fn dead(storage: &Storage, jobs: u32) -> Admin {
+pub(super) async fn dead(storage: &Storage, jobs: u32) -> Admin {
     let queue = storage.queue::<Task>().await.unwrap();
     for number in 0..jobs {
         let _ = queue.send(&task(number.to_string())).id(number.to_string()).await.unwrap();
@@ -27,7 +27,7 @@ async fn dead(storage: &Storage, jobs: u32) -> Admin {
 }
 
 /// Runs a worker for so many seconds.
-async fn run(
+pub(super) async fn run(
     storage: &Storage,
     end: impl Fn(&str) -> Result<(), JobError> + Clone + Send + Sync + 'static,
     seconds: u64,

@@ -1,15 +1,18 @@
 //! Looks while a part of the storage does not answer.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::JobError;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue_admin::{DeadLetterFilter, JobPlace, JobReference};
+use jobqueue_admin::{DeadLetterFilter, JobPlace, JobReference, QueueHold};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::faults::dead_letters_on_two_shards;
 use jobqueue_tests::jobs::{Task, in_memory, task, worker};
 use tokio::time::timeout;
 
+use crate::admin::canary::{dead, run};
 use crate::admin::support::operator;
 
 #[tokio::test(start_paused = true)]
@@ -75,4 +78,47 @@ async fn jobs_are_explained_while_the_blobs_do_not_answer() {
         timeout(Duration::from_secs(20), admin.identify(&waiting)).await.unwrap().unwrap_err();
         faulty.heal();
     }
+}
+
+// audit 28, operator C5
+#[tokio::test(start_paused = true)]
+async fn job_is_explained_while_its_payload_does_not_answer() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&Task { data: "x".repeat(100_000), ..task("a") }).id("large").await.unwrap();
+    let admin = operator(&storage);
+    for fault in [Fault::Refuse(StoreErrorKind::Unavailable), Fault::Hang] {
+        faulty.plan_always(Operation::BlobProperties, fault);
+        let job = JobReference::new("tasks", "large");
+        let found = timeout(Duration::from_secs(20), admin.explain(&job)).await.unwrap().unwrap();
+        let codes: Vec<_> = found.reasons.iter().map(|reason| reason.code).collect();
+        assert_eq!(codes, ["no_worker", "payload_unread"], "{fault:?}");
+    }
+}
+
+// audit 28, operator B3: it ended after two minutes, although the letters come back after ten.
+#[tokio::test(start_paused = true)]
+async fn canary_is_watched_on_while_dead_letters_are_hidden() {
+    let storage = in_memory();
+    let _ = dead(&storage, 100).await;
+    let faulty = Faulty::new(&storage);
+    let (waits, mut has_lost) = (Arc::new(AtomicBool::new(false)), false);
+    let waiting = Arc::clone(&waits);
+    faulty.on(Operation::Get, move |call| {
+        let loses = waiting.load(Ordering::Relaxed) && call.subject == "tasks-poison" && !has_lost;
+        has_lost |= loses;
+        loses.then_some(Fault::DropAnswer(StoreErrorKind::Timeout))
+    });
+    let admin = operator(&faulty.storage());
+    let holds = Mutex::new(Vec::new());
+    let bulk = admin.redrive("tasks").filter(DeadLetterFilter::all()).canary(3);
+    let bulk = bulk.on_progress(|progress| {
+        waits.store(progress.waits, Ordering::Relaxed);
+        holds.lock().unwrap().extend(progress.held_up);
+    });
+    let (report, completed) = tokio::join!(bulk.run(), run(&storage, |_| Ok(()), 1_200));
+    let report = report.unwrap();
+    assert_eq!((report.count, report.stopped.as_deref(), completed), (100, None, 100), "{report:?}");
+    assert!(holds.lock().unwrap().contains(&QueueHold::HiddenLetters));
 }

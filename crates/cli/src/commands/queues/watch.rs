@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{QueueRow, print, read};
@@ -15,7 +16,10 @@ use crate::exit::Failure;
 use crate::opening::{self, Lasting};
 use crate::output::{Output, say};
 use crate::session::{Need, Session};
-use crate::text::time;
+use crate::text::{clean, time};
+
+/// The time after which a storage that does not answer holds up the lists of the others no longer.
+const PATIENCE: Duration = Duration::from_secs(9);
 
 /// The sequence that puts the cursor at the top and clears a terminal.
 const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
@@ -69,16 +73,22 @@ pub(super) async fn run(
 /// Reads the list and prints it: as a table with the time at which it was read, in place of the one before.
 async fn list(output: Output, watched: &mut [Watched]) -> Result<(), Failure> {
     let began = SystemTime::now();
-    let lists = join_all(watched.iter().map(async |storage| read(&storage.session).await)).await;
+    let late = |_| Err(Failure::Failed(format!("no answer within {PATIENCE:?}")));
+    let lists = watched.iter().map(async |storage| {
+        let list = timeout(PATIENCE, read(&storage.session)).await.unwrap_or_else(late);
+        list.map_or_else(|failure| (Err(failure), None), |(rows, note)| (Ok(rows), note))
+    });
+    let lists = join_all(lists).await;
     if output != Output::Table {
-        let contexts = watched.iter().map(|storage| storage.context.clone());
-        return print(output, &items(contexts.zip(lists).collect())?);
+        lists.iter().flat_map(|(_, note)| note).for_each(|note| say(note));
+        let lists = watched.iter().zip(lists).map(|(storage, (list, _))| (storage.context.clone(), list));
+        return print(output, &items(lists.collect())?);
     }
     let mut head = time(began);
     let mut shown = Vec::new();
-    for (storage, list) in watched.iter_mut().zip(lists) {
+    for (storage, (list, note)) in watched.iter_mut().zip(lists) {
         let (list, problem) = storage.latest(began, list);
-        head.extend(problem.map(|problem| format!("\n{problem}")));
+        head.extend(problem.or(note).map(|text| format!("\n{}", clean(&text))));
         shown.push((storage.context.clone(), list));
     }
     // Without any list, the last screen stays.
@@ -105,6 +115,6 @@ impl Watched {
         let Some((read, rows)) = &self.last else { return (Err(failure), None) };
         let place = self.context.as_ref().map_or_else(String::new, |name| format!(" of `{name}`"));
         let problem = format!("The figures{place} are those of {}: {}", time(*read), failure.into_text());
-        (Ok(rows.clone()), Some(crate::text::clean(&problem)))
+        (Ok(rows.clone()), Some(problem))
     }
 }

@@ -36,6 +36,8 @@ struct JobPage {
     runs: Vec<Run>,
     facts: Vec<(&'static str, String)>,
     batch: Option<(String, String)>,
+    /// True also if it names a batch that could not be read.
+    may_be_child: bool,
     headers: Vec<(String, String)>,
     /// The number of headers that are not shown.
     more_headers: usize,
@@ -95,8 +97,8 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let mut layout = Layout::new(&request, "overview", format!("Job {}", line(&job.id)))
         .with_look(&look)
         .noticed(fields.text("done"));
-    // The logs of all keys of the queue are thousands of blobs, which is too much for each refresh.
-    if !message.is_some_and(|message| message.in_order) {
+    // Too much for each refresh: the logs of all keys of the queue, and all messages among which a job is looked for that is not there any more.
+    if !message.is_some_and(|message| message.in_order) && !found.has_ended {
         layout = layout.live(&request, &look);
     }
     let page = JobPage {
@@ -112,6 +114,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         runs: runs(&request, &look, &found),
         facts: facts(&request, &found, ended.first()),
         batch: message.and_then(batch_of),
+        may_be_child: message.is_some_and(RawJob::may_be_child),
         headers: headers(&request, message),
         more_headers: message.map_or(0, |message| message.headers.len().saturating_sub(HEADERS)),
         moments: moments(&request, &found, &ended),

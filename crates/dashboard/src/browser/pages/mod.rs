@@ -66,6 +66,14 @@ impl PageError {
         Self::new(StatusCode::NOT_FOUND, text)
     }
 
+    /// Returns the error of a page, which can be loaded again, and not of a change.
+    pub(crate) fn of_page(self) -> Self {
+        match self.status {
+            StatusCode::BAD_GATEWAY => Self::new(StatusCode::SERVICE_UNAVAILABLE, self.text),
+            _ => self,
+        }
+    }
+
     /// Returns the status and the text.
     pub(crate) fn into_parts(self) -> (StatusCode, String) {
         (self.status, self.text)

@@ -7,9 +7,10 @@ use askama::Template;
 use futures_util::{StreamExt, stream};
 use jobqueue::{Error, ErrorKind};
 use jobqueue_admin::{DeadLetterFilter, HistoryFilter, HistoryPage, HistoryRecord};
+use tokio::time::timeout;
 
 use super::rows::{job_path, shown};
-use super::{Answer, Layout, PageError, or_reason, part};
+use super::{Answer, Layout, PART_PATIENCE, PageError, or_reason, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
@@ -170,7 +171,7 @@ fn asked(look: &Look, only: Option<&str>) -> Vec<String> {
     }
 }
 
-/// Returns the jobs with this id, and the name of the queue if it could not be read to the end.
+/// Returns the jobs with this id, and the name of the queue if it could not be read to the end, or not in time.
 async fn in_queue(
     request: &AuthorizedRequest,
     queue: String,
@@ -178,8 +179,12 @@ async fn in_queue(
     is_named: bool,
 ) -> (Vec<Found>, Option<String>) {
     let (reads, admin) = (&request.app.reads, &request.app.admin);
-    let waiting = reads.get(&queue, admin.peek(&queue)).await;
-    let dead = reads.get(&queue, async { admin.dead_letters(&queue, &DeadLetterFilter::new()).await }).await;
+    let read = async {
+        let waiting = reads.get(&queue, admin.peek(&queue)).await;
+        let all = DeadLetterFilter::new();
+        (waiting, reads.get(&queue, async { admin.dead_letters(&queue, &all).await }).await)
+    };
+    let Ok((waiting, dead)) = timeout(PART_PATIENCE, read).await else { return (Vec::new(), Some(queue)) };
     // A queue that was deleted since, or whose name is too long for dead letters, has none. One that the address names may be misspelt.
     let has_failed = |e: &Error| !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Invalid);
     let failed = waiting.as_ref().is_err_and(|e| is_named || has_failed(e));

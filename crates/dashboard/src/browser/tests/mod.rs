@@ -4,6 +4,7 @@ mod changes;
 mod hostile;
 mod letters;
 mod links;
+mod outages;
 mod pauses;
 mod security;
 mod sharing;

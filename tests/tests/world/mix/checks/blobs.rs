@@ -102,10 +102,6 @@ async fn left(world: &World) -> Result<Vec<Finding>, Error> {
         };
         for (blob, _) in blobs {
             let blob = format!("{container}/{blob}");
-            // The note of a swept batch that a job has sent, for a redrive of the job: it stays for a year.
-            if container == "jobqueue-batches" && blob.ends_with("/swept") {
-                continue;
-            }
             found.push(finding("a blob is left over", &blob, "after two months".to_owned()));
         }
     }

@@ -1,0 +1,127 @@
+//! Pages while the storage, or a part of it, does not answer, and pages that show only a part.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use jobqueue::storage::{BlobName, Operation, PutBlob, StoreErrorKind};
+use jobqueue::{JobError, Runtime, Storage, Worker, memory};
+use jobqueue_testing::faults::{Fault, Faulty};
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::support::{Browser, Mail, filled, operate, reject_all};
+use crate::browser::looks::Looks;
+use crate::snapshot::Snapshots;
+
+/// The attribute of the element by which a page refreshes itself.
+const STREAM: &str = "id=\"stream\"";
+
+// audit 28, operator B4
+#[tokio::test(start_paused = true)]
+async fn pages_go_on_by_themselves_after_an_outage() {
+    let faulty = Faulty::new(&filled().await);
+    let browser = Browser::operating(&faulty.storage());
+    browser.page("/").await;
+    for operation in [
+        Operation::QueueProperties,
+        Operation::QueueMetadata,
+        Operation::Peek,
+        Operation::ListBlobs,
+        Operation::GetBlob,
+    ] {
+        faulty.plan_always(operation, Fault::Refuse(StoreErrorKind::Unavailable));
+    }
+    for path in
+        ["/job?queue=mails&id=waiting", "/queues/mails/dead", "/batches", "/batch?id=import", "/schedules"]
+    {
+        let answer = browser.get(path).await;
+        assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE, "{path}: {}", answer.text);
+        assert!(answer.text.contains(STREAM), "{path}: {}", answer.text);
+    }
+    let refused = browser.post("/do/pause", &[("queue", "mails")]).await;
+    assert_eq!(refused.status, StatusCode::BAD_GATEWAY, "{}", refused.text);
+    assert!(!refused.text.contains(STREAM), "a change is not made again: {}", refused.text);
+}
+
+// audit 28, operator B4: it waited for a minute.
+#[tokio::test(start_paused = true)]
+async fn queue_that_hangs_holds_up_no_search() {
+    let faulty = Faulty::new(&filled().await);
+    let browser = Browser::operating(&faulty.storage());
+    browser.page("/").await;
+    faulty.plan_always(Operation::Peek, Fault::Hang);
+    let began = Instant::now();
+    let page = browser.page("/search?id=waiting").await;
+    assert!(page.contains("Not looked at, because they cannot be read: mails"), "{page}");
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+// audit 28, operator C1
+#[tokio::test(start_paused = true)]
+async fn pages_have_the_figures_of_the_metrics() {
+    let storage = memory::open_on(Runtime::paused());
+    operate(&storage).create_queue("mails").await.unwrap();
+    let looks = Looks::new(Snapshots::new(operate(&storage)), Duration::from_secs(5));
+    let stop = CancellationToken::new();
+    let deliver = async |_: Mail| Ok::<_, JobError>(());
+    let worker =
+        Worker::builder(storage.clone()).presence(Duration::from_secs(15)).handle(deliver).build().unwrap();
+    let look = async {
+        sleep(Duration::from_secs(20)).await;
+        let _ = looks.latest().await.unwrap();
+        stop.cancel();
+    };
+    let (report, ()) = tokio::join!(worker.run_until(stop.cancelled()), look);
+    let _ = report.unwrap();
+    sleep(Duration::from_secs(60)).await;
+    let look = looks.latest().await.unwrap();
+    let figures = &look.figures.queues["mails"];
+    // Those of the worker that was here before: one look alone does not show them.
+    assert!(figures.workers.as_ref().unwrap().slots_per_worker.is_some(), "{figures:?}");
+    assert_eq!(look.figures_of(look.queue("mails").unwrap()).as_ref(), Some(figures));
+}
+
+// audit 28, operator C7: each refresh read all messages of the queue, twice.
+#[tokio::test]
+async fn page_of_a_job_that_is_gone_is_not_refreshed() {
+    let browser = Browser::operating(&filled().await);
+    for (id, is_live) in [("waiting", true), ("dead", false), ("gone", false)] {
+        let page = browser.page(&format!("/job?queue=mails&id={id}")).await;
+        assert_eq!(page.contains(STREAM), is_live, "{id}: {page}");
+    }
+}
+
+// audit 28, operator C8
+#[tokio::test(start_paused = true)]
+async fn purge_of_a_child_warns_while_its_batch_cannot_be_read() {
+    let storage = Storage::memory();
+    let mut batch = storage.batch("import").await.unwrap();
+    batch.send(&Mail { to: "bob@example.org".to_owned() }).await.unwrap();
+    reject_all(&storage).await;
+    let faulty = Faulty::new(&storage);
+    let browser = Browser::operating(&faulty.storage());
+    let path = "/job?queue=mails&id=import/0";
+    assert!(browser.page(path).await.contains("A batch that waits for it never continues without it"));
+    faulty.plan_always(Operation::GetBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+    sleep(Duration::from_secs(60)).await;
+    let page = browser.page(path).await;
+    assert!(page.contains("A batch may wait for it, which could not be read"), "{page}");
+}
+
+// audit 28, operator B2
+#[tokio::test]
+async fn batches_behind_those_that_are_listed_are_not_denied() {
+    let storage = Storage::memory();
+    let browser = Browser::operating(&storage);
+    assert!(browser.page("/batches").await.contains("There are no batches"));
+    let container = "jobqueue-batches".parse().unwrap();
+    storage.blobs().create_container(&container).await.unwrap();
+    for number in 0..=200_000 {
+        // In the folder of another program.
+        let blob = BlobName::new(container.clone(), format!("=/{number}")).unwrap();
+        let _ = storage.blobs().put_blob(&blob, "1".into(), PutBlob::new()).await.unwrap();
+    }
+    let page = Browser::operating(&storage).page("/batches").await;
+    assert!(page.contains("Batches with later ids are left out"), "{page}");
+    assert!(!page.contains("There are no batches"), "{page}");
+}
