@@ -26,8 +26,8 @@ pub struct ErrorGroup {
     pub kind: String,
     /// The reason.
     pub reason: String,
-    /// The error, at most 300 characters, with `#` for numbers and ids and `"…"` for quoted texts. A number of three digits stays: it may be
-    /// the status of an answer. Empty if the dead letters have no error.
+    /// The error, at most 300 characters, with `#` for numbers and ids and `"…"` for quoted texts. A number of three digits stays, unless
+    /// it is that of a task that panicked: it may be the status of an answer. Empty if the dead letters have no error.
     pub error: String,
     /// The number of dead letters.
     pub count: u64,
@@ -114,8 +114,10 @@ fn shape(error: &str) -> String {
         let quoted = if is_quote { rest[1..].find(first).map(|end| end + 2) } else { None };
         let length = if is_word(first) {
             let length = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
-            let word = &rest[..length];
-            let may_be_status = word.len() == 3 && word.bytes().all(|byte| byte.is_ascii_digit());
+            let (word, behind) = rest.split_at(length);
+            // Tokio numbers the task of a `spawn_blocking` that panics.
+            let is_task = shape.ends_with("task ") && behind.starts_with(" panicked");
+            let may_be_status = word.len() == 3 && word.bytes().all(|byte| byte.is_ascii_digit()) && !is_task;
             shape.push_str(if word.contains(char::is_numeric) && !may_be_status { "#" } else { word });
             length
         } else if let Some(length) = quoted {
@@ -145,6 +147,9 @@ mod tests {
             ("row 4711 is locked", "row # is locked"),
             ("HTTP 503 for order 550e8400-e29b-41d4-a716-446655440000", "HTTP 503 for order #"),
             ("unknown field \"to\" in `a b`, don't", "unknown field \"…\" in \"…\", don't"),
+            // newcomers 28, A4: from the hundredth task on, each job had a group of its own.
+            ("task 436 panicked with message \"no paper\"", "task # panicked with message \"…\""),
+            ("task 436 is late", "task 436 is late"),
             ("äöü 12 ß", "äöü # ß"),
             ("can't connect to 'alice'", "can't connect to 'alice'"),
             ("\"never closed", "\"never closed"),

@@ -42,6 +42,10 @@ pub struct QueueOverview {
     /// all, and if the storage does not return its time: [`visible`](Self::visible) distinguishes these.
     #[serde(rename = "oldest_seconds", serialize_with = "seconds_option")]
     pub oldest: Option<Duration>,
+    /// The time since the oldest of the messages that back off was sent, by the storage's clock. A delay before the first attempt is part of it.
+    /// `None` if there is none, and where the storage does not [count](Self::states) them.
+    #[serde(rename = "oldest_backing_off_seconds", serialize_with = "seconds_option")]
+    pub oldest_backing_off: Option<Duration>,
     /// About how many dead letters there are; of a dead-letter queue, its own messages. `None` if they cannot be counted.
     pub dead_letters: Option<u64>,
     /// True if workers fetch nothing from the queue; `None` if it cannot be read.
@@ -169,11 +173,14 @@ impl Admin {
                 .map(|error| format!("the dead letters cannot be counted: {}", chain(error))),
         ];
         let errors: Vec<_> = errors.into_iter().flatten().collect();
+        let states = states.map_err(missing)?;
+        let since = |at| now.duration_since(at).unwrap_or_default();
         Ok(QueueOverview {
+            oldest_backing_off: states.and_then(|states| states.oldest_backing_off).map(since),
             length: length.ok(),
             visible: Some(visible),
             visible_is_exact,
-            states: states.map_err(missing)?,
+            states,
             oldest,
             error: (!errors.is_empty()).then(|| errors.join("; ")),
             dead_letters: dead_letters.ok(),
@@ -236,6 +243,18 @@ impl QueueOverview {
     pub fn hold(&self, workers: &[WorkerOverview]) -> Option<QueueHold> {
         let is_unserved = || self.is_unserved(workers).then_some(QueueHold::NoWorker);
         self.pause.clone().map(QueueHold::Paused).or_else(is_unserved)
+    }
+
+    /// Returns how many of its workers fetch nothing because every job that they ran failed, as people read it: `circuit open on 1 of 2 workers`.
+    /// `None` if none does.
+    pub fn open_circuits(&self, workers: &[WorkerOverview]) -> Option<String> {
+        let serving = workers.iter().filter(|worker| {
+            !worker.stale && !worker.record.draining && worker.record.listens_to(&self.name)
+        });
+        let open = serving.clone().filter(|worker| worker.record.has_open_circuit(&self.name)).count();
+        let all = serving.count();
+        let end = if all == 1 { "" } else { "s" };
+        (open > 0).then(|| format!("circuit open on {open} of {all} worker{end}"))
     }
 
     /// Returns the seconds after the last write of a record at which the lease of a job in it has certainly ended, if its worker has died.

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use jobqueue::__internals::{FoundWorker, Records, WorkerRecord};
 use jobqueue::Error;
+use jobqueue_message::envelope::RAW_KIND;
 use serde::Serialize;
 
 use super::Admin;
@@ -45,6 +46,15 @@ impl Admin {
         Ok(self.workers().await?.iter().any(|worker| worker.record.listens_to(queue)))
     }
 
+    /// Returns whether workers that are present listen to the queue, and none of them has a handler for jobs of the kind. Costs what
+    /// [`workers`](Self::workers) costs.
+    ///
+    /// # Errors
+    /// As [`workers`](Self::workers).
+    pub async fn is_unknown_kind(&self, queue: &str, kind: &str) -> Result<bool, Error> {
+        Ok(is_unknown(queue, kind, &self.workers().await?))
+    }
+
     /// Returns all workers, also those whose records are stale. Records are removed a day after their last write. While a crash loop leaves
     /// thousands of records, the newest count: those of the last hour, up to 2,000, and 100 older ones.
     ///
@@ -81,4 +91,13 @@ impl Admin {
         });
         Ok((workers, now))
     }
+}
+
+/// Returns whether some of the workers listen to the queue, and none of these takes jobs of the kind.
+pub(super) fn is_unknown(queue: &str, kind: &str, workers: &[WorkerOverview]) -> bool {
+    let mut listening =
+        workers.iter().flat_map(|worker| &worker.record.queues).filter(|listening| listening.name == queue);
+    // A worker reads a raw payload as the only kind of its queue, or refuses it at once.
+    let has_handler = kind.is_empty() || kind == RAW_KIND;
+    listening.clone().next().is_some() && !has_handler && !listening.any(|listening| listening.takes(kind))
 }

@@ -183,9 +183,10 @@ pub(crate) fn table(columns: &[&str]) -> Table {
     table
 }
 
-/// Returns the lines of a table without blanks at their ends.
+/// Returns the lines of a table without blanks at their ends, as wide as the terminal.
 pub(crate) fn lines(table: &Table) -> String {
-    table.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+    let lines: Vec<String> = table.lines().collect();
+    crate::text::fit(lines.iter().map(String::as_str))
 }
 
 /// Returns lines of a name and a value each.

@@ -78,7 +78,11 @@ impl Session {
                     .to_owned(),
             ));
         }
-        Self::of_choice(global, choose(global)?, need).await
+        let session = Self::of_choice(global, choose(global)?, need).await?;
+        if matches!(need, Need::Change | Need::Create) {
+            note_unknown_operator(global);
+        }
+        Ok(session)
     }
 
     /// Opens the storages of all contexts that the arguments name, at the same time. Fails if the configuration is wrong, or if there is one
@@ -122,7 +126,9 @@ impl Session {
             Need::Inspect => choice.access.and(&AccessLevel::only([Action::Inspect])),
             Need::Change | Need::Create => choice.access.clone(),
         };
-        let mut admin = Admin::builder(storage).access(access).operator(operator(global));
+        let mut admin = Admin::builder(storage)
+            .access(access)
+            .operator(operator(global).unwrap_or_else(|| UNKNOWN.to_owned()));
         if let Some(path) = &global.audit_file {
             // A command that reads must not fail for a file that it does not write. A look that is recorded fails when it begins.
             let audit = if matches!(need, Need::Read | Need::Inspect) {
@@ -288,14 +294,21 @@ fn polls_are_billed(storage: &str) -> bool {
     storage.starts_with("azure:")
 }
 
-fn operator(global: &Global) -> String {
+/// The operator of a program whose user has no name, as in a container.
+const UNKNOWN: &str = "unknown";
+
+fn operator(global: &Global) -> Option<String> {
     let login = || ["USER", "USERNAME", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
-    global
-        .operator
-        .clone()
-        .or_else(login)
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "unknown".to_owned())
+    global.operator.clone().or_else(login).filter(|name| !name.is_empty())
+}
+
+/// Says of a command that changes something under which name it is recorded if none is known.
+pub(crate) fn note_unknown_operator(global: &Global) {
+    if operator(global).is_none() {
+        say(&format!(
+            "changes are recorded as those of `{UNKNOWN}`: add --operator NAME or set JOBQUEUE_OPERATOR"
+        ));
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,39 @@
 //! Texts on a terminal: escaped, shortened, and in units that people read.
 
+use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
 pub(crate) use jobqueue_admin::short_duration as age;
 
+/// The most characters of a cell on a terminal.
 const CELL: usize = 60;
+
+/// The number of columns of the terminal on standard output; `None` for a pipe or a file, where no text is cut.
+static WIDTH: LazyLock<Option<usize>> = LazyLock::new(|| {
+    let size = terminal_size::terminal_size_of(std::io::stdout());
+    size.map(|(width, _)| usize::from(width.0))
+});
+
+/// Cuts the lines of a table at the width of the terminal, if there is one. The last column keeps the room of a cell.
+pub(crate) fn fit<'l>(lines: impl IntoIterator<Item = &'l str>) -> String {
+    fit_to(*WIDTH, lines)
+}
+
+fn fit_to<'l>(width: Option<usize>, lines: impl IntoIterator<Item = &'l str>) -> String {
+    let mut lines = lines.into_iter().map(str::trim_end).peekable();
+    // Two blanks are between two columns. Their names are ASCII.
+    let last = lines.peek().and_then(|head| head.rfind("  ")).map_or(0, |end| end + 2);
+    let most = width.map(|width| width.max(last + CELL));
+    lines.map(|line| most.map_or_else(|| line.to_owned(), |most| cut(line, most)) + "\n").collect()
+}
+
+/// Returns a text of at most so many characters; its last one is an ellipsis if there are more.
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(most.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
 
 pub(crate) fn colour_is_wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
@@ -25,13 +54,18 @@ pub(crate) fn argument(text: &str) -> String {
     }
 }
 
-/// Returns a text for a cell: escaped, and cut where it is too long.
+/// Returns a text for a cell: escaped, and cut where it is too long for a terminal.
 pub(crate) fn cell(text: &str) -> String {
     let cleaned = clean(text);
-    match cleaned.char_indices().nth(CELL) {
+    match *WIDTH {
+        Some(_) => cut(&cleaned, CELL),
         None => cleaned,
-        Some((end, _)) => format!("{}…", &cleaned[..end]),
     }
+}
+
+/// Returns a text for the last cell of a row, which [`fit`] cuts, or a dash if there is none.
+pub(crate) fn last(text: Option<&str>) -> String {
+    text.map_or_else(|| "-".to_owned(), clean)
 }
 
 /// Returns a text for a cell, or a dash if there is none.
@@ -80,10 +114,17 @@ mod tests {
         assert_eq!(argument("7'$(x)`y`"), r"'7'\''$(x)`y`'");
     }
 
+    // newcomers 28, C10: the word that mattered was cut off, also in a file.
     #[test]
-    fn long_texts_are_cut_between_characters() {
-        let cut = cell(&"ä".repeat(100));
-        assert_eq!(cut.chars().count(), CELL + 1);
+    fn lines_are_cut_at_the_width_of_the_terminal_and_not_in_a_pipe() {
+        let error = "ä".repeat(200);
+        let row = format!("a-1  {error}  ");
+        let lines = ["ID   ERROR", row.as_str()];
+        let shown = |width| fit_to(width, lines).lines().nth(1).unwrap().to_owned();
+        assert_eq!(shown(None), format!("a-1  {error}"));
+        assert_eq!(shown(Some(120)), format!("a-1  {}…", "ä".repeat(114)));
+        assert_eq!(shown(Some(40)).chars().count(), 5 + CELL, "no fewer than in a cell");
+        assert_eq!(shown(Some(300)), shown(None));
     }
 
     #[test]

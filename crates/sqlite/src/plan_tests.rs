@@ -19,7 +19,9 @@ mod tests {
     use super::of;
     use crate::blob::LIST;
     use crate::journal;
-    use crate::queue::{BY_TIME, EXPIRED, HIDDEN, HIDDEN_EXPIRED, NAMES, RUNNING, WAITING};
+    use crate::queue::{
+        BY_TIME, EXPIRED, FIRST_BACKING_OFF, HIDDEN, HIDDEN_EXPIRED, NAMES, RUNNING, WAITING,
+    };
     use crate::watch::QUEUE_STATE;
 
     /// The statements behind the pages of operators. A scan or a sort of the messages would slow down with
@@ -30,6 +32,10 @@ mod tests {
             (BY_TIME, "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),
             (EXPIRED, "INDEX jobqueue_message_expiry (expires_at<?)"),
             (HIDDEN, "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at>? AND visible_at<?)"),
+            (
+                FIRST_BACKING_OFF,
+                "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at>? AND visible_at<?)",
+            ),
             (HIDDEN_EXPIRED, "INDEX jobqueue_message_expiry (expires_at<?)"),
             (RUNNING, "SEARCH l USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
             (QUEUE_STATE, "INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),

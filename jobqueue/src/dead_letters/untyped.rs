@@ -8,7 +8,21 @@ use std::time::SystemTime;
 use super::letter::{DeadLetter, DeadLetterEntry};
 use crate::error::{Error, ErrorKind};
 use crate::queue_core::QueueCore;
-use crate::storage::{DeadLetterCause, MAX_MESSAGES, MessageId, QueueName, StoreError, StoreErrorKind};
+use crate::storage::{
+    DeadLetterCause, MAX_MESSAGES, MessageId, MessageState, PeekedMessage, QueueName, StoreError,
+    StoreErrorKind,
+};
+
+/// The number of letters that a search reads at once.
+const PAGE: u32 = 1_000;
+/// The states of letters, in an order in which a search misses none that moves: another reader may put one back meanwhile, or receive it.
+const BY_STATE: [MessageState; 5] = [
+    MessageState::Running,
+    MessageState::BackingOff,
+    MessageState::Delayed,
+    MessageState::Waiting,
+    MessageState::Running,
+];
 
 /// The storage's own record of a letter.
 pub(crate) struct StorageRecord<'l> {
@@ -25,6 +39,17 @@ pub struct PeekedLetters {
     pub letters: Vec<DeadLetter>,
     /// The number of letters, copies included.
     pub looked_at: u64,
+}
+
+/// The letters that a search has found.
+#[derive(Debug)]
+pub struct SearchedLetters {
+    /// The letters that were wanted; of several copies of one letter only the first.
+    pub letters: Vec<DeadLetter>,
+    /// The number of letters with all copies.
+    pub looked_at: u64,
+    /// True if these are all letters, also those that others hold.
+    pub complete: bool,
 }
 
 /// The dead-letter queue of a queue.
@@ -71,16 +96,54 @@ impl DeadLetterQueue {
             Err(e) => return Err(e.into()),
         };
         let mut seen = HashSet::new();
-        let letters = peeked.iter().map(|message| {
-            let id = message.original_id.as_ref().unwrap_or(&message.id);
-            let record = StorageRecord { id, inserted: message.inserted, cause: message.dead.as_ref() };
-            match message.text.as_deref() {
-                Ok(text) => self.letter(&DeadLetterEntry::read(text), text, record),
-                Err(problem) => self.letter_without_text(problem, &record),
-            }
-        });
+        let letters = peeked.iter().map(|message| self.shown(message));
         let letters = letters.filter(|letter| letter.death.clone().is_none_or(|death| seen.insert(death)));
         Ok(PeekedLetters { letters: letters.collect(), looked_at: peeked.len() as u64 })
+    }
+
+    /// Looks at the letters, up to about `max` of each state of their messages, without changing anything, and
+    /// returns those that are wanted. Returns `None` where the storage does not show every message.
+    pub async fn search(
+        &self,
+        max: usize,
+        is_wanted: impl Fn(&DeadLetter) -> bool + Send + Sync,
+    ) -> Result<Option<SearchedLetters>, Error> {
+        let Some(index) = &self.core.store().powers().index else { return Ok(None) };
+        let (mut seen, mut deaths) = (HashSet::new(), HashSet::new());
+        let mut found = SearchedLetters { letters: Vec::new(), looked_at: 0, complete: true };
+        for state in BY_STATE {
+            let (mut from, mut searched) = (None::<String>, 0);
+            loop {
+                let page = match index.messages(&self.name, state, from.as_deref(), PAGE).await {
+                    Ok(page) => page,
+                    Err(e) if e.kind() == StoreErrorKind::QueueNotFound => return Ok(Some(found)),
+                    Err(e) => return Err(e.into()),
+                };
+                searched += page.messages.len();
+                let new = page.messages.iter().filter(|(message, _)| seen.insert(message.id.clone()));
+                let letters = new.map(|(message, _)| self.shown(message)).filter(&is_wanted);
+                found.letters.extend(
+                    letters.filter(|letter| letter.death.clone().is_none_or(|death| deaths.insert(death))),
+                );
+                from = page.next;
+                if from.is_none() || searched >= max {
+                    found.complete &= from.is_none();
+                    break;
+                }
+            }
+        }
+        found.looked_at = seen.len() as u64;
+        Ok(Some(found))
+    }
+
+    /// Returns the letter that a peeked message shows.
+    fn shown(&self, message: &PeekedMessage) -> DeadLetter {
+        let id = message.original_id.as_ref().unwrap_or(&message.id);
+        let record = StorageRecord { id, inserted: message.inserted, cause: message.dead.as_ref() };
+        match message.text.as_deref() {
+            Ok(text) => self.letter(&DeadLetterEntry::read(text), text, record),
+            Err(problem) => self.letter_without_text(problem, &record),
+        }
     }
 
     pub(super) fn letter(

@@ -179,6 +179,9 @@ pub struct Counters {
     pub retried: u64,
     /// Dead-lettered messages.
     pub dead_lettered: u64,
+    /// Dead-lettered messages whose jobs were cancelled, without a failed attempt.
+    #[serde(default)]
+    pub cancelled: u64,
     /// Deliveries with another outcome: released, duplicates, lost leases.
     pub other: u64,
     /// The sum of the run times of all handlers, in seconds.
@@ -195,6 +198,7 @@ impl Counters {
             completed: 0,
             retried: 0,
             dead_lettered: 0,
+            cancelled: 0,
             other: 0,
             run_seconds: 0.0,
             run_times: vec![0; HISTOGRAM_BOUNDS.len() + 1],

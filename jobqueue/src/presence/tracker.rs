@@ -288,7 +288,10 @@ impl TrackedRuns {
         match outcome {
             Outcome::Completed | Outcome::CompletedUncertain => counters.completed += 1,
             Outcome::Retried(_) => counters.retried += 1,
-            Outcome::DeadLettered(_) => counters.dead_lettered += 1,
+            Outcome::DeadLettered(reason) => {
+                counters.dead_lettered += 1;
+                counters.cancelled += u64::from(*reason == Reason::CANCELLED);
+            }
             _ => counters.other += 1,
         }
         if !ran.is_zero() {

@@ -6,7 +6,7 @@ use jobqueue::__internals::{RunningJob, is_of_this_life};
 use jobqueue_message::times::parse_rfc3339;
 use serde::Serialize;
 
-use super::obstacle::{Obstacle, no_slot};
+use super::obstacle::{Obstacle, no_slot, open_circuit};
 use crate::{Cancellation, HistoryRecord, JobReference, JobState, QueueOverview, RawJob, WorkerOverview};
 
 /// The state of a job, and the obstacles that keep it from running.
@@ -173,11 +173,7 @@ impl Explanation {
             let text = "no worker with a record serves the queue";
             return self.reasons.push(Obstacle::new("no_worker", text));
         }
-        if fetching.clone().all(|worker| worker.record.has_open_circuit(&queue.name)) {
-            let text =
-                "all jobs of the queue fail, and workers have paused fetching (their circuits are open)";
-            self.reasons.push(Obstacle::new("circuit_open", text));
-        }
+        self.reasons.extend(open_circuit(&queue.name, fetching.clone().copied()));
         self.reasons.extend(no_slot(&queue.name, fetching.map(|worker| &worker.record)));
     }
 

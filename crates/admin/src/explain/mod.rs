@@ -37,7 +37,7 @@ struct InBlobs {
 impl Admin {
     /// Returns the state of a job and the reasons why it does not run. It reads the records of workers, the first 32
     /// messages of the queue and the first 32 dead letters; where the storage shows all jobs, the first 10,000 of each state. Costs up to
-    /// fifteen requests, one for each worker, one for each 1,000 jobs of which it reads the state, and for a job in order three more with one for
+    /// twenty requests, one for each worker, one for each 1,000 jobs and dead letters of which it reads the state, and for a job in order three more with one for
     /// each 32 jobs of its key, or, where the storage keeps the order, those of [`groups`](Self::groups). A job that seems to be in no queue any more costs them twice.
     ///
     /// If the records of workers, the requests to cancel jobs, the order of the key or the blob of the payload cannot be read, or not within 8 seconds, a
@@ -142,8 +142,8 @@ impl Admin {
 
     /// Finds a job among the dead letters. Returns whether it is certainly not there.
     async fn find_dead(&self, found: &mut Explanation, queue: &QueueOverview) -> Result<bool, Error> {
-        let all = DeadLetterFilter::new();
-        let dead = match self.dead_letters_without_batches(&found.job.queue, &all).await {
+        let of_job = DeadLetterFilter::new().ids([&found.job.id]);
+        let dead = match self.dead_letters_without_batches(&found.job.queue, &of_job).await {
             // The overview says it if their queue cannot be read.
             Err(_) if queue.dead_letters.is_none() => return Ok(false),
             dead => dead?,

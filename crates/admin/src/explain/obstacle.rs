@@ -4,12 +4,16 @@ use std::time::SystemTime;
 
 use jobqueue::__internals::WorkerRecord;
 use jobqueue::Error;
-use jobqueue_message::envelope::RAW_KIND;
+use jobqueue::storage::MAX_MESSAGES;
 use jobqueue_storage::text::chain;
 use serde::Serialize;
 
 use crate::jobs::SEARCHED;
+use crate::workers::is_unknown;
 use crate::{JobState, QueueOverview, RawJob, WorkerOverview};
+
+/// The seconds for which the record of a worker may come later than it is due.
+const LATE: f64 = 5.0;
 
 /// A reason why a job does not run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -45,7 +49,8 @@ pub(super) fn waits_until(message: &RawJob, now: SystemTime) -> Option<Obstacle>
             Some(Obstacle::new("delayed_until", text))
         }
         JobState::BackingOff => {
-            let text = format!("it is tried again at {due}, after {} failed attempts", message.attempts);
+            let end = if message.attempts == 1 { "" } else { "s" };
+            let text = format!("it is tried again at {due}, after {} failed attempt{end}", message.attempts);
             Some(Obstacle::new("backing_off", text))
         }
         _ => None,
@@ -79,7 +84,8 @@ pub(super) fn unseen(queue: &QueueOverview, shows_all: bool, searched: Searched)
         reasons.push(unseen_among_jobs(queue, shows_all));
     }
     if !searched.dead {
-        reasons.push(Obstacle::new("behind_dead_letters", behind_dead_letters(queue, searched.jobs)));
+        reasons
+            .push(Obstacle::new("behind_dead_letters", behind_dead_letters(queue, shows_all, searched.jobs)));
     }
     reasons
 }
@@ -103,12 +109,14 @@ fn unseen_among_jobs(queue: &QueueOverview, shows_all: bool) -> Obstacle {
 }
 
 /// Returns where else a job may be than among the dead letters that were looked at; `sees_jobs` if it neither waits nor runs.
-fn behind_dead_letters(queue: &QueueOverview, sees_jobs: bool) -> String {
+fn behind_dead_letters(queue: &QueueOverview, shows_all: bool, sees_jobs: bool) -> String {
     let else_it =
         if sees_jobs { "no job of this id waits or runs; it has ended, or is" } else { "it may be" };
     match queue.dead_letters {
         Some(count) => format!(
-            "{else_it} one of about {count} dead letters, of which the first 32 were looked at: search them by its id"
+            "{else_it} one of about {count} dead letters, of which the first {} were looked at: `jobqueue dead list {} --deep --id ID` searches all",
+            if shows_all { SEARCHED } else { MAX_MESSAGES as usize },
+            queue.name
         ),
         None => format!("{else_it} a dead letter: these cannot be read now"),
     }
@@ -137,13 +145,37 @@ pub(super) fn bounds(message: &RawJob, queue: &QueueOverview) -> Vec<Obstacle> {
 }
 
 pub(super) fn unknown_kind(message: &RawJob, workers: &[WorkerOverview]) -> Option<Obstacle> {
-    let mut queues =
-        workers.iter().flat_map(|worker| &worker.record.queues).filter(|queue| queue.name == message.queue);
-    queues.clone().next()?;
-    // A worker reads a raw payload as the only kind of its queue, or refuses it at once.
-    let is_known = *message.kind == *RAW_KIND || queues.any(|queue| queue.takes(&message.kind));
     let text = || format!("no running worker has a handler for the kind `{}`", message.kind.escape_debug());
-    (!is_known && !message.kind.is_empty()).then(|| Obstacle::new("unknown_kind", text()))
+    is_unknown(&message.queue, &message.kind, workers).then(|| Obstacle::new("unknown_kind", text()))
+}
+
+/// Returns how many of the workers that serve a queue fetch nothing from it because all jobs that they ran failed. Those whose records are late may
+/// have died: they are named too, and no time proves it.
+pub(super) fn open_circuit<'a>(
+    queue: &str,
+    workers: impl Iterator<Item = &'a WorkerOverview>,
+) -> Option<Obstacle> {
+    let (open, closed): (Vec<_>, Vec<_>) = workers.partition(|worker| worker.record.has_open_circuit(queue));
+    if open.is_empty() {
+        return None;
+    }
+    if closed.is_empty() {
+        let text = "all jobs of the queue fail, and workers have paused fetching (their circuits are open)";
+        return Some(Obstacle::new("circuit_open", text));
+    }
+    let all = open.len() + closed.len();
+    let has = if open.len() == 1 { "has" } else { "have" };
+    let mut text = format!(
+        "all jobs of the queue fail on {} of {all} workers, which {has} paused fetching (by an open circuit)",
+        open.len()
+    );
+    if closed.iter().all(|worker| worker.age_seconds > worker.record.interval_seconds + LATE) {
+        let longest = closed.iter().map(|worker| worker.age_seconds).fold(0.0, f64::max);
+        text.push_str(&format!(
+            "; the others have written no record for up to {longest:.0} s, and may have died"
+        ));
+    }
+    Some(Obstacle::new("circuit_open", text))
 }
 
 /// Returns the reason why no worker that fetches from a queue can start another of its jobs: the queue's limit, or a lack of slots.

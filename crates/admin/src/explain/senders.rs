@@ -74,10 +74,22 @@ impl Admin {
         let running = workers.into_iter().flat_map(|worker| worker.record.running);
         found.extend(running.filter(|run| run.queue == queue).map(|run| RawJob::of_run(&run)));
         if self.shows_all_jobs() {
-            let filter = JobFilter::new().ids(ids.iter().copied()).limit(COMPARED * ids.len().max(1));
-            for state in JobState::IN_QUEUE {
-                found.extend(self.find_jobs(queue, state, &filter, SEARCHED).await?.jobs);
-            }
+            found.extend(self.open_messages(queue, ids).await?);
+        }
+        Ok(found)
+    }
+
+    /// Returns the messages of these ids that wait or run, among the first 10,000 of each state, where the storage
+    /// [shows all](Self::shows_all_jobs). Each is there twice if it runs.
+    ///
+    /// # Errors
+    /// Those of [`jobs`](Self::jobs).
+    #[doc(hidden)]
+    pub async fn open_messages(&self, queue: &str, ids: &BTreeSet<&str>) -> Result<Vec<RawJob>, Error> {
+        let filter = JobFilter::new().ids(ids.iter().copied()).limit(COMPARED * ids.len().max(1));
+        let mut found = Vec::new();
+        for state in JobState::IN_QUEUE {
+            found.extend(self.find_jobs(queue, state, &filter, SEARCHED).await?.jobs);
         }
         Ok(found)
     }

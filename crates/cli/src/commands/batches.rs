@@ -7,7 +7,7 @@ use crate::args::{Given, Global};
 use crate::exit::Failure;
 use crate::output::{fields, lines, say, table};
 use crate::session::{Need, Session};
-use crate::text::{argument, cell, clean, optional, time};
+use crate::text::{argument, cell, clean, last, optional, time};
 
 #[derive(Args)]
 pub(crate) struct BatchesArguments {
@@ -93,7 +93,7 @@ fn detail(session: &Session, batch: &BatchDetail) -> String {
             cell(&child.job),
             place(child),
             optional(child.queue.as_deref()),
-            optional(child.error.as_deref()),
+            last(child.error.as_deref()),
         ]);
     }
     text.push('\n');

@@ -9,14 +9,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::dead_changes;
 use super::dead_text::{ERRORS, LETTERS, details, payload_text};
-use super::send::Input;
+use super::send::{Input, note_unknown_kind};
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::{Failure, or_stop};
 use crate::filter::Filter;
 use crate::output::{Output, print, rows, say};
 use crate::session::{Need, Session};
-use crate::text::{clean, optional};
+use crate::text::{clean, last};
 
 /// The most dead letters with one id that are compared by their senders.
 const SENDERS: usize = 100;
@@ -48,8 +48,8 @@ pub(crate) struct ListArguments {
     /// Lists more than the first 32 dead letters by receiving them and putting them back
     #[arg(long)]
     deep: bool,
-    /// The maximum number of dead letters to list, with --deep
-    #[arg(long, value_name = "COUNT", default_value_t = 1_000, requires = "deep")]
+    /// The maximum number of dead letters to list; without --deep they are among the first 32
+    #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
     limit: usize,
 }
 
@@ -130,7 +130,8 @@ pub(crate) async fn run(
 
 async fn list(global: &Global, arguments: ListArguments, stop: &CancellationToken) -> Result<(), Failure> {
     let ListArguments { queue, filter, deep, limit } = arguments;
-    let (_, page) = look(global, &queue, &filter.selection(), deep.then_some(limit), stop).await?;
+    let (_, mut page) = look(global, &queue, &filter.selection(), deep.then_some(limit), stop).await?;
+    page.letters.truncate(limit);
     let printed = global.output.page(&page, &page.letters, "dead letters", || rows(LETTERS, &page.letters));
     if page.matching > page.letters.len() as u64 {
         say(&format!("{} dead letters match; add --limit to list more", page.matching));
@@ -170,7 +171,7 @@ async fn outcome(
             dead_again.len()
         );
         for died in dead_again.iter().take(dead_changes::NAMED) {
-            let error = optional(died.error.as_deref());
+            let error = last(died.error.as_deref());
             text.push_str(&format!("  died again: {}: {error}\n", clean(&died.job.id)));
         }
         text
@@ -182,6 +183,7 @@ async fn outcome(
     match others {
         0 => printed,
         _ if stop.is_cancelled() => Err(Failure::Interrupted("interrupted".to_owned())),
+        1 => Err(Failure::Failed("1 job has not ended, or it is not known".to_owned())),
         others => Err(Failure::Failed(format!("{others} jobs have not ended, or it is not known"))),
     }
 }
@@ -245,6 +247,7 @@ async fn resend(
         None => None,
     };
     let (_, letter) = one(global, &letter, stop).await?;
+    let purge = session.letters_command("dead purge", &letter.reference());
     let payload = match given {
         Some(json) => RawPayload::Json(json),
         None => {
@@ -257,8 +260,14 @@ async fn resend(
     }
     let sent = session.admin.send(&to, copy).await?;
     global.output.change(&sent, || {
-        format!("sent {} to {}; the dead letter stays", clean(&sent.id), clean(&sent.queue))
-    })
+        format!(
+            "sent {} to {}; the dead letter stays, and a redrive would send it too: {purge} deletes it",
+            clean(&sent.id),
+            clean(&sent.queue)
+        )
+    })?;
+    note_unknown_kind(&session, &to, &letter.kind).await;
+    Ok(())
 }
 
 /// Returns one dead letter.

@@ -3,7 +3,7 @@
 use jobqueue_admin::{ErrorGroup, RawJob, RawPayload};
 
 use crate::output::{Column, fields, inert};
-use crate::text::{cell, clean, optional};
+use crate::text::{cell, clean, last, optional};
 
 pub(super) const LETTERS: &[Column<RawJob>] = &[
     ("ID", |letter| cell(&letter.id)),
@@ -12,7 +12,7 @@ pub(super) const LETTERS: &[Column<RawJob>] = &[
     ("REASON", |letter| optional(letter.dead.as_ref().map(|dead| dead.reason.as_str()))),
     ("DIED", |letter| optional(letter.dead.as_ref().and_then(|dead| dead.time.as_deref()))),
     ("#ATTEMPTS", |letter| letter.attempts.to_string()),
-    ("LAST ERROR", |letter| optional(letter.last_error.as_deref().or(letter.problem.as_deref()))),
+    ("LAST ERROR", |letter| last(letter.last_error.as_deref().or(letter.problem.as_deref()))),
 ];
 
 pub(super) const ERRORS: &[Column<ErrorGroup>] = &[
@@ -27,7 +27,7 @@ pub(super) const ERRORS: &[Column<ErrorGroup>] = &[
         if versions.is_empty() { "-".to_owned() } else { versions.join(",") }
     }),
     ("SAMPLE", |group| cell(&group.sample.id)),
-    ("ERROR", |group| cell(&group.error)),
+    ("ERROR", |group| clean(&group.error)),
 ];
 
 pub(super) fn details(letter: &RawJob) -> String {

@@ -191,14 +191,19 @@ async fn workers(session: &Session, prices: Prices, queues: &[QueueOverview]) ->
             format!("{} visible, and no worker that writes records serves the queue", visible(queue));
         Check::new("unserved", Some(&queue.name), Verdict::Warning, detail)
     });
-    let unserved: Vec<_> = unserved.collect();
+    let workers = found.as_deref().unwrap_or_default();
+    let open = queues.iter().filter_map(|queue| {
+        let detail = format!("{}: every job that ran there failed", queue.open_circuits(workers)?);
+        Some(Check::new("circuit", Some(&queue.name), Verdict::Warning, detail))
+    });
+    let of_queues: Vec<_> = unserved.chain(open).collect();
     let present = Check::of("workers", None, found, |workers| {
         let stale = workers.iter().filter(|worker| worker.stale).count();
         let detail = format!("{} present, {stale} stale", workers.len() - stale);
         (if stale > 0 { Verdict::Warning } else { Verdict::Ok }, detail)
     });
     let cost = cost.map(|cost| Check::new("cost", None, Verdict::Ok, cost.text(prices)));
-    std::iter::once(present).chain(unserved).chain(cost).collect()
+    std::iter::once(present).chain(of_queues).chain(cost).collect()
 }
 
 /// Compares the clock of this machine with that of the storage: delays and leases count by the storage's.

@@ -1,17 +1,54 @@
 //! `explain`: where a job stands, and why it does not run.
 
+use clap::Args;
 use jobqueue::ErrorKind;
-use jobqueue_admin::{Explanation, JobPlace};
+use jobqueue_admin::{Explanation, JobPlace, JobReference};
 
-use crate::args::{Global, JobArguments};
+use crate::args::{Given, Global};
 use crate::exit::Failure;
 use crate::output::say;
 use crate::session::{Need, Session};
 use crate::text::clean;
 
-pub(crate) async fn run(global: &Global, arguments: JobArguments) -> Result<(), Failure> {
+#[derive(Args)]
+#[command(override_usage = "jobqueue explain [OPTIONS] [QUEUE] <ID>")]
+pub(crate) struct ExplainArguments {
+    /// The name of the queue; without it the job is looked for in all queues
+    #[arg(value_name = "QUEUE")]
+    queue_or_id: String,
+    /// The id of the job
+    id: Option<String>,
+    /// The sender, if several senders use the same id
+    #[arg(long)]
+    source: Option<String>,
+}
+
+pub(crate) async fn run(global: &Global, arguments: ExplainArguments) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
-    let job = arguments.reference();
+    let ExplainArguments { queue_or_id, id, source } = arguments;
+    let of_queue =
+        |queue: &str, id: &str| JobReference::new(queue, id).given(source.clone(), JobReference::with_source);
+    let explanation = match &id {
+        Some(id) => explain(&session, of_queue(&queue_or_id, id)).await?,
+        None => {
+            let names = session.admin.queue_names().await?;
+            let names = names.iter().filter(|name| !name.is_dead_letter());
+            let jobs = names.map(|name| of_queue(name.as_str(), &queue_or_id)).collect();
+            anywhere(&session, jobs).await?
+        }
+    };
+    let printed = global.output.value(&explanation, || text(&session, &explanation));
+    match is_nowhere(&explanation) {
+        true => Err(Failure::NothingMatched("the job was not found".to_owned())),
+        false => printed,
+    }
+}
+
+fn is_nowhere(explanation: &Explanation) -> bool {
+    explanation.reasons.iter().any(|reason| reason.code == "not_found")
+}
+
+async fn explain(session: &Session, job: JobReference) -> Result<Explanation, Failure> {
     let job = match session.admin.identify(&job).await {
         Err(error) if error.kind() == ErrorKind::Storage => {
             say(&format!(
@@ -21,17 +58,48 @@ pub(crate) async fn run(global: &Global, arguments: JobArguments) -> Result<(), 
         }
         identified => identified?,
     };
-    let explanation = session.admin.explain(&job).await?;
-    let printed = global.output.value(&explanation, || text(&session, &explanation));
-    match explanation.reasons.iter().any(|reason| reason.code == "not_found") {
-        true => Err(Failure::NothingMatched("the job was not found".to_owned())),
-        false => printed,
+    Ok(session.admin.explain(&job).await?)
+}
+
+/// Explains the one of several jobs that was found.
+async fn anywhere(session: &Session, jobs: Vec<JobReference>) -> Result<Explanation, Failure> {
+    let (mut found, mut uncertain) = (Vec::new(), Vec::new());
+    for job in jobs {
+        let explanation = explain(session, job).await?;
+        if explanation.place != JobPlace::Unseen || explanation.ended.is_some() {
+            found.push(explanation);
+        } else if !is_nowhere(&explanation) {
+            uncertain.push(explanation.job.queue);
+        }
     }
+    if found.len() > 1 {
+        let names = listed(found.iter().map(|explanation| &explanation.job.queue));
+        return Err(Failure::Usage(format!("the queues {names} have a job with this id: name one of them")));
+    }
+    if let Some(found) = found.pop() {
+        return Ok(found);
+    }
+    Err(match uncertain.is_empty() {
+        true => Failure::NothingMatched(
+            "no queue has a job with this id: it has ended, or never existed".to_owned(),
+        ),
+        false => {
+            let names = listed(uncertain.iter());
+            Failure::Failed(format!(
+                "no job with this id was found; not all messages of {names} were looked at"
+            ))
+        }
+    })
+}
+
+fn listed<'q>(queues: impl Iterator<Item = &'q String>) -> String {
+    queues.map(|queue| format!("`{queue}`")).collect::<Vec<_>>().join(", ")
 }
 
 fn text(session: &Session, explanation: &Explanation) -> String {
     let mut text = format!("{}\n", clean(&explanation.summary));
-    for reason in &explanation.reasons {
+    // The summary says it, and the error.
+    for reason in explanation.reasons.iter().filter(|reason| reason.code != "not_found") {
         text.push_str(&format!("  {}: {}\n", clean(reason.code), clean(&reason.text)));
     }
     if let Some(run) = &explanation.run {

@@ -10,7 +10,7 @@ use crate::args::{Given, Global};
 use crate::exit::Failure;
 use crate::output::{Column, rows, say};
 use crate::session::{Need, Session};
-use crate::text::{cell, duration, moment, optional};
+use crate::text::{cell, duration, last, moment};
 
 #[derive(Args)]
 pub(crate) struct HistoryArguments {
@@ -30,7 +30,7 @@ pub(crate) struct HistoryArguments {
     #[arg(long, value_parser = HistoryFilter::OUTCOMES)]
     outcome: Option<String>,
     /// Only jobs whose error contains this text
-    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, visible_alias = "text", value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     error: Option<String>,
     /// Only jobs that ended less than this long ago
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -49,7 +49,8 @@ pub(crate) struct HistoryArguments {
 pub(crate) async fn run(global: &Global, arguments: HistoryArguments) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
     let page = session.admin.history(&filter(&arguments)).await?;
-    let printed = global.output.page(&page, &page.jobs, "ended jobs", || rows(COLUMNS, &page.jobs));
+    let what = "ended jobs; only workers with `WorkerBuilder::history` keep a journal of them";
+    let printed = global.output.page(&page, &page.jobs, what, || rows(COLUMNS, &page.jobs));
     if let Some(time) = &page.searched_to {
         say(&format!("searched all jobs that ended after {time}; add --until {time} for more"));
     }
@@ -88,5 +89,5 @@ const COLUMNS: &[Column<HistoryRecord>] = &[
     ("OUTCOME", |job| cell(job.reason.as_deref().unwrap_or(&job.outcome))),
     ("#ATTEMPT", |job| job.attempt.to_string()),
     ("#SECONDS", |job| format!("{:.3}", job.run_seconds)),
-    ("ERROR", |job| optional(job.error.as_deref())),
+    ("ERROR", |job| last(job.error.as_deref())),
 ];

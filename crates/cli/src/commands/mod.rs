@@ -63,7 +63,7 @@ pub(crate) enum Command {
     /// Lists the workers and their running jobs
     Workers(workers::WorkersArguments),
     /// Shows the state of a job, and why it does not run
-    Explain(JobArguments),
+    Explain(explain::ExplainArguments),
     /// Lists, pauses, resumes or triggers schedules
     #[command(subcommand)]
     Schedules(schedules::SchedulesCommand),

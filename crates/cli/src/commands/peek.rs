@@ -12,7 +12,7 @@ use crate::confirm;
 use crate::exit::{Failure, or_stop};
 use crate::output::{Column, ended, rows, say};
 use crate::session::{Need, Session};
-use crate::text::{cell, optional};
+use crate::text::{cell, last, optional};
 
 #[derive(Args)]
 pub(crate) struct PeekArguments {
@@ -160,7 +160,7 @@ const COLUMNS: &[Column<RawJob>] = &[
     ("DUE", |job| optional(job.due.as_deref())),
     ("SENT", |job| optional(job.sent.as_deref().or(job.inserted.as_deref()))),
     ("#BYTES", |job| job.payload.bytes().to_string()),
-    ("LAST ERROR", |job| optional(job.problem.as_deref().or(job.last_error.as_deref()))),
+    ("LAST ERROR", |job| last(job.problem.as_deref().or(job.last_error.as_deref()))),
 ];
 
 #[cfg(test)]

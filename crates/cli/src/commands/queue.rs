@@ -3,7 +3,8 @@
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
-use jobqueue_admin::{PauseOptions, QueueOverview};
+use futures_util::join;
+use jobqueue_admin::{PauseOptions, QueueOverview, WorkerOverview};
 use tokio_util::sync::CancellationToken;
 
 use super::{queues, settings};
@@ -61,8 +62,10 @@ pub(crate) async fn run(
     match command {
         QueueCommand::Show(Name { queue }) => {
             let session = Session::open(global, Need::Read).await?;
-            let found = session.admin.queue(&queue).await?;
-            global.output.value(&found, || show(&found))
+            let (found, workers) = join!(session.admin.queue(&queue), session.admin.workers());
+            let found = found?;
+            let circuits = workers.map_or_else(|_| "?".to_owned(), |workers| circuits(&found, &workers));
+            global.output.value(&found, || show(&found, circuits))
         }
         QueueCommand::Create(Name { queue }) => {
             let session = Session::open(global, Need::Create).await?;
@@ -100,7 +103,11 @@ pub(crate) async fn run(
     }
 }
 
-fn show(queue: &QueueOverview) -> String {
+fn circuits(queue: &QueueOverview, workers: &[WorkerOverview]) -> String {
+    queue.open_circuits(workers).unwrap_or_else(|| "none is open".to_owned())
+}
+
+fn show(queue: &QueueOverview, circuits: String) -> String {
     let states = queue.states.map_or_else(
         || "not counted by this storage".to_owned(),
         |counts| {
@@ -123,6 +130,7 @@ fn show(queue: &QueueOverview) -> String {
         ("oldest", queues::oldest(queue)),
         ("dead letters", queues::known(queue.dead_letters)),
         ("paused", paused),
+        ("circuits", circuits),
     ]);
     text.push_str("\nsettings\n");
     for setting in queue.effective_settings() {

@@ -17,7 +17,7 @@ use crate::contexts::{self, Item};
 use crate::exit::Failure;
 use crate::output::{Output, say};
 use crate::session::{Need, Session};
-use crate::text::{age, cell, duration, things};
+use crate::text::{age, cell, clean, duration, things};
 
 #[derive(Args)]
 pub(crate) struct QueuesArguments {
@@ -96,24 +96,26 @@ pub(crate) fn visible(queue: &QueueOverview) -> String {
     queue.visible.map_or_else(|| "?".to_owned(), |visible| format!("{visible}{more}"))
 }
 
-/// Returns the age of the oldest visible job; a question mark if there may be one.
+/// Returns the age of the oldest visible job, or else of the oldest that backs off; a question mark if there may be one.
 pub(crate) fn oldest(queue: &QueueOverview) -> String {
-    match (queue.oldest, queue.age()) {
-        (Some(oldest), _) => age(oldest),
-        (None, Some(_)) => "-".to_owned(),
-        (None, None) => "?".to_owned(),
+    match (queue.oldest, queue.oldest_backing_off, queue.age()) {
+        (Some(oldest), ..) => age(oldest),
+        (None, Some(oldest), _) => format!("{} backing off", age(oldest)),
+        (None, None, Some(_)) => "-".to_owned(),
+        (None, None, None) => "?".to_owned(),
     }
 }
 
 fn state(queue: &QueueOverview, workers: Option<&[WorkerOverview]>) -> String {
     let mut words = Vec::new();
-    words.extend(queue.error.as_deref().map(cell));
+    words.extend(queue.error.as_deref().map(clean));
     if let Some(pause) = &queue.pause {
-        words.push(cell(&format!("paused{pause}")));
+        words.push(clean(&format!("paused{pause}")));
     }
     if workers.is_some_and(|workers| queue.is_unserved(workers)) {
         words.push("no worker seen".to_owned());
     }
+    words.extend(workers.and_then(|workers| queue.open_circuits(workers)));
     if !queue.warnings.is_empty() {
         words.push(things(queue.warnings.len(), "warning"));
     }

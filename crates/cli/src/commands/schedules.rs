@@ -80,7 +80,7 @@ pub(crate) async fn run(
 
 fn answer(trigger: ScheduleTrigger) -> &'static str {
     match (trigger.new, trigger.led) {
-        (true, true) => "is triggered",
+        (true, true) => "is triggered: its leader sends the job within 30 seconds",
         (true, false) => "is triggered, and no worker leads it now: the job is sent when one does",
         (false, true) => "was already triggered, and its leader has not sent the job yet",
         (false, false) => "was already triggered, and no worker leads it, so that the job is not sent yet",

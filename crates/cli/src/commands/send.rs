@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
-use crate::output::{Column, ended, made, rows, say};
+use crate::output::{Column, Output, ended, made, rows, say};
 use crate::session::{Need, Session};
 use crate::text::{cell, duration, optional};
 
@@ -101,9 +101,24 @@ pub(crate) async fn run(
         say("the input is valid as far as it can be checked without the types; nothing was sent");
         return Ok(());
     }
+    let result = match result {
+        // It says more than that there are no jobs.
+        Err(failure) if sent.is_empty() && global.output == Output::Table => return Err(failure),
+        result => result,
+    };
     let printed = global.output.list(&sent, "jobs", || rows(COLUMNS, &sent));
     let printed = if sent.is_empty() { printed } else { made(printed, || ids(&sent)) };
+    if let Some(kind) = arguments.kind.as_deref().filter(|_| !sent.is_empty()) {
+        note_unknown_kind(&session, &arguments.queue, kind).await;
+    }
     ended(result, printed)
+}
+
+/// Says if no worker of the queue takes jobs of the kind. Nothing is said if the records of workers cannot be read.
+pub(super) async fn note_unknown_kind(session: &Session, queue: &str, kind: &str) {
+    if matches!(session.admin.is_unknown_kind(queue, kind).await, Ok(true)) {
+        say(&format!("no running worker has a handler for the kind `{kind}` in the queue `{queue}`"));
+    }
 }
 
 /// The most jobs that are sent at once.

@@ -17,7 +17,7 @@ use crate::config::variable;
 use crate::exit::Failure;
 use crate::http;
 use crate::opening::{self, Lasting};
-use crate::session::Need;
+use crate::session::{Need, note_unknown_operator};
 
 /// The environment variables with the name and the password of who may change things.
 const OPERATOR: (&str, &str) = ("JOBQUEUE_AUTH_USER", "JOBQUEUE_AUTH_PASSWORD");
@@ -77,6 +77,9 @@ pub(crate) async fn run(
         crate::output::say(&format!(
             "`{context}` is a production context, and these pages ask for confirmation before a purge only"
         ));
+    }
+    if !has_operator && !arguments.read_only {
+        note_unknown_operator(global);
     }
     if has_operator && !arguments.read_only && global.audit_file.is_none() {
         crate::output::say("changes are recorded in this log only; --audit-file records them in a file too");

@@ -82,6 +82,9 @@ fn lists_say_what_a_limit_leaves_out() {
     let place = Place::with_mails(2, 3);
     let output = place.run(&["dead", "list", "mails", "--deep", "--limit", "2"]);
     assert!(error_text(&output).contains("3 dead letters match"), "{}", error_text(&output));
+    // newcomers 28, C13: it needed --deep, and the error did not say why.
+    let listed = place.json(&["dead", "list", "mails", "--limit", "2"]);
+    assert_eq!((listed["letters"].as_array().unwrap().len(), listed["matching"].as_u64()), (2, Some(3)));
     assert_eq!(place.json(&["peek", "mails", "--limit", "1"]).as_array().unwrap().len(), 1);
 }
 

@@ -13,6 +13,7 @@ mod documents;
 mod exit_codes;
 mod forged;
 mod letters;
+mod newcomers;
 mod outages;
 mod postgres;
 mod schema;

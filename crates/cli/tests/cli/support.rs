@@ -47,11 +47,11 @@ impl Place {
         command
     }
 
-    /// Returns the program with these arguments, an empty home and nothing else in its environment.
+    /// Returns the program with these arguments, an empty home, the name of a user and nothing else in its environment.
     pub(crate) fn without_storage(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_jobqueue"));
         command.args(arguments).env_clear().env("HOME", self.folder.path()).stdin(Stdio::null());
-        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("USER", "tester");
         // The undone fixes of `tests/mutants` are switched on by it.
         command.envs(std::env::var_os("JOBQUEUE_MUTANT").map(|names| ("JOBQUEUE_MUTANT", names)));
         command

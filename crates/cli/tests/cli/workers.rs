@@ -10,7 +10,7 @@ use crate::shape::check;
 use crate::support::{Mail, Place, error_text};
 
 /// Asks until the answer is there, for a minute.
-fn wait_for<T>(what: &str, ask: impl Fn() -> Option<T>) -> T {
+pub(crate) fn wait_for<T>(what: &str, ask: impl Fn() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
         if let Some(answer) = ask() {

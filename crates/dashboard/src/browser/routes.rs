@@ -100,6 +100,8 @@ pub(crate) const PAGES: &[Page] = pages![
     "/batches" => batches::all,
     "/batch" => batches::one,
     "/search" => search::show,
+    // Its name in the navigation.
+    "/history" => search::show,
     "/send" => enqueue::show,
 ];
 

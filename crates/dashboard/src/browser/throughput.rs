@@ -38,7 +38,8 @@ impl Throughput {
         for (queue, _, totals) in snapshot.totals.iter() {
             let sum = sums.entry(queue.to_owned()).or_default();
             sum.completed += totals.completed;
-            sum.failed += totals.retried + totals.dead_lettered;
+            // No attempt of a cancelled job failed.
+            sum.failed += totals.retried + totals.dead_lettered.saturating_sub(totals.cancelled);
         }
         self.add(snapshot.as_of.into(), sums);
     }

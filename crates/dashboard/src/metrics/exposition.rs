@@ -61,7 +61,7 @@ type Figure<T, N> = fn(&T) -> N;
 
 fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     let flag = |is: bool| if is { 1.0 } else { 0.0 };
-    let figures: [(Metric, Figure<QueueFigures, Option<f64>>); 10] = [
+    let figures: [(Metric, Figure<QueueFigures, Option<f64>>); 13] = [
         (list::LENGTH, |queue| Some(queue.length as f64)),
         (list::WAITING, |queue| Some(queue.waiting as f64)),
         (list::IN_FLIGHT, |queue| Some(queue.in_flight? as f64)),
@@ -71,6 +71,9 @@ fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
         (list::READY, |queue| Some(queue.workers.as_ref()?.ready_workers as f64)),
         (list::CIRCUITS, |queue| Some(queue.workers.as_ref()?.circuits_open as f64)),
         (list::OLDEST, |queue| queue.age_seconds),
+        (list::DELAYED, |queue| Some(queue.states?.delayed as f64)),
+        (list::BACKING_OFF, |queue| Some(queue.states?.backing_off as f64)),
+        (list::OLDEST_BACKING_OFF, |queue| queue.backing_off_seconds),
         (list::DEAD, |queue| Some(queue.dead? as f64)),
     ];
     for (metric, value) in figures {

@@ -80,6 +80,9 @@ metrics! {
     WAITING = Metric::gauge("jobqueue_queue_waiting", QUEUE, "Jobs that another worker could start now");
     IN_FLIGHT = Metric::gauge("jobqueue_queue_in_flight", QUEUE, "Running jobs, by their leases or by the workers' records");
     OLDEST = Metric::gauge("jobqueue_queue_oldest_age", QUEUE, "Time since the oldest message that can be received was due, or was inserted where the storage shows no more; 0 if there is none, and no sample if that is not known").seconds();
+    DELAYED = Metric::gauge("jobqueue_queue_delayed", QUEUE, "Messages that were sent with a delay, which is not over; no sample where the storage does not count them");
+    BACKING_OFF = Metric::gauge("jobqueue_queue_backing_off", QUEUE, "Messages that were received and put back for a time: after a failure, by a snooze, or because no worker takes their kind; no sample where the storage does not count them");
+    OLDEST_BACKING_OFF = Metric::gauge("jobqueue_queue_oldest_backing_off_age", QUEUE, "Time since the oldest message that backs off was sent; 0 if there is none, and no sample where the storage does not count them").seconds();
     DEAD = Metric::gauge("jobqueue_queue_dead_letters", QUEUE, "Dead letters of the queue; approximate");
     PAUSED = Metric::gauge("jobqueue_queue_paused", QUEUE, "1 if workers fetch nothing from the queue");
     READABLE = Metric::gauge("jobqueue_queue_readable", QUEUE, "0 if the figures of the queue could not be read");

@@ -1,5 +1,6 @@
 //! The figures of one queue, from its overview and the records of workers.
 
+use jobqueue::storage::StateCounts;
 use jobqueue_admin::{QueueOverview, WorkerOverview};
 use serde::{Serialize, Serializer};
 
@@ -27,6 +28,12 @@ pub struct QueueFigures {
     /// The seconds that metrics report: 0 if no message is visible, and `None` if that is not known.
     #[serde(skip)]
     pub(crate) age_seconds: Option<f64>,
+    /// The numbers of messages by state, where the storage counts them.
+    #[serde(skip)]
+    pub(crate) states: Option<StateCounts>,
+    /// The seconds since the oldest of the messages that back off was sent, and 0 if there is none; `None` where the storage does not count them.
+    #[serde(skip)]
+    pub(crate) backing_off_seconds: Option<f64>,
     /// About how many dead letters there are; `None` if their queue cannot be read.
     pub dead: Option<u64>,
     /// The jobs completed a second over the last minute; `None` until two snapshots were taken.
@@ -104,6 +111,10 @@ impl QueueFigures {
             hidden: rest.saturating_sub(waiting),
             oldest_seconds: overview.oldest.map(|age| age.as_secs_f64()),
             age_seconds: overview.age().map(|age| age.as_secs_f64()),
+            states: overview.states,
+            backing_off_seconds: overview
+                .states
+                .map(|_| overview.oldest_backing_off.unwrap_or_default().as_secs_f64()),
             dead: overview.dead_letters,
             rate: None,
             run_seconds: None,

@@ -46,6 +46,8 @@ pub struct KindTotals {
     pub retried: u64,
     /// Dead-lettered messages.
     pub dead_lettered: u64,
+    /// Those of them that were cancelled.
+    pub cancelled: u64,
     /// Deliveries that ended otherwise.
     pub other: u64,
     /// The sum of the run times of all handlers, in seconds.
@@ -170,6 +172,7 @@ impl From<&Counters> for KindTotals {
             completed: counters.completed,
             retried: counters.retried,
             dead_lettered: counters.dead_lettered,
+            cancelled: counters.cancelled,
             other: counters.other,
             run_seconds: counters.run_seconds,
             run_times,
@@ -182,6 +185,7 @@ impl KindTotals {
         self.completed += more.completed;
         self.retried += more.retried;
         self.dead_lettered += more.dead_lettered;
+        self.cancelled += more.cancelled;
         self.other += more.other;
         self.run_seconds += more.run_seconds;
         self.run_times.iter_mut().zip(more.run_times).for_each(|(to, more)| *to += more);
@@ -195,6 +199,7 @@ impl KindTotals {
             completed: self.completed.saturating_sub(before.completed),
             retried: self.retried.saturating_sub(before.retried),
             dead_lettered: self.dead_lettered.saturating_sub(before.dead_lettered),
+            cancelled: self.cancelled.saturating_sub(before.cancelled),
             other: self.other.saturating_sub(before.other),
             run_seconds: (self.run_seconds - before.run_seconds).max(0.0),
             run_times,

@@ -4,6 +4,7 @@
 //! samples.
 
 use std::ops::Range;
+use std::time::SystemTime;
 
 use rusqlite::params_from_iter;
 
@@ -35,6 +36,11 @@ pub(crate) const HIDDEN_EXPIRED: &str =
     "SELECT coalesce(sum(leased = 0), 0), coalesce(sum(leased = 1), 0), coalesce(sum(leased = 2), 0)
     FROM jobqueue_message INDEXED BY jobqueue_message_expiry
     WHERE expires_at <= ?2 AND queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at < ?3";
+/// The first of those that were put back, by its number and by whether it could be received at once: numbers grow with time, and stand in the index.
+pub(crate) const FIRST_BACKING_OFF: &str = "SELECT min(((id & 2199023255551) << 1) | ((id >> 41) & 1)) FROM jobqueue_message
+    WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at < ?3 AND leased = 2 AND id NOT IN
+        (SELECT id FROM jobqueue_message INDEXED BY jobqueue_message_expiry WHERE expires_at <= ?2 AND queue = ?1)";
+const INSERTED: &str = "SELECT inserted_at FROM jobqueue_message WHERE id = ?1";
 
 const LEASED: &str = "SELECT count(*) FROM jobqueue_lease WHERE id >= ?1 AND id < ?2";
 /// The unexpired messages with a lease in force.
@@ -114,7 +120,17 @@ pub(super) fn by_state(view: &View<'_>, name: &QueueName) -> Applied<StateCounts
         delayed: number(delayed),
         backing_off: number(backing_off),
         running: number(hidden + running),
+        oldest_backing_off: if backing_off > 0 { oldest_backing_off(view, &queue)? } else { None },
     })
+}
+
+/// Returns the time at which the message was inserted whose back-off ends first.
+fn oldest_backing_off(view: &View<'_>, queue: &FoundQueue) -> rusqlite::Result<Option<SystemTime>> {
+    let mut statement = view.connection.prepare_cached(FIRST_BACKING_OFF)?;
+    let first: Option<i64> = statement.query_row([queue.id, view.now, LEASED_TIME], |row| row.get(0))?;
+    let Some(first) = first else { return Ok(None) };
+    let row = row_id::of(queue.id, first >> 1, first & 1 == 1);
+    view.connection.prepare_cached(INSERTED)?.query_row([row], |row| Ok(Some(to_instant(row.get(0)?))))
 }
 
 /// Counts messages of a queue with a statement that takes the queue's id, and optionally the time and the

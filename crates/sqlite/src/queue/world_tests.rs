@@ -304,6 +304,7 @@ impl World {
         let view = View { connection, now };
         for (queue, name) in self.names.iter().enumerate() {
             let mut expected = StateCounts::default();
+            let mut oldest_backing_off = None;
             for (state, number) in [
                 (MessageState::Waiting, &mut expected.waiting),
                 (MessageState::Delayed, &mut expected.delayed),
@@ -315,6 +316,10 @@ impl World {
                 let (mut shown, mut from) = (Vec::new(), None::<String>);
                 loop {
                     let page = answer(index::messages(&view, name, state, from.as_deref(), 7)).unwrap();
+                    if state == MessageState::BackingOff {
+                        let times = page.messages.iter().map(|(message, _)| message.inserted);
+                        oldest_backing_off = oldest_backing_off.into_iter().chain(times).min();
+                    }
                     shown.extend(page.messages.into_iter().map(|(message, _)| message.id));
                     from = page.next;
                     if from.is_none() {
@@ -323,6 +328,7 @@ impl World {
                 }
                 agree(shown, ids, &format!("{state:?} in {name}"));
             }
+            expected.oldest_backing_off = oldest_backing_off;
             agree(answer(count::by_state(&view, name)).unwrap(), expected, "counts");
         }
     }

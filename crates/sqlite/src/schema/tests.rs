@@ -202,7 +202,8 @@ async fn messages_stay_as_they_were(version: usize) {
     let options = Options::new(&path).runtime(Runtime::new().with_clock(Arc::new(clock)));
     let store = Store::open(options.clone()).await.unwrap();
     let [mails, poison]: [QueueName; 2] = ["mails".parse().unwrap(), "mails-poison".parse().unwrap()];
-    let expected = StateCounts { waiting: 7, delayed: 1, backing_off: 1, running: 2 };
+    let oldest_backing_off = Some(UNIX_EPOCH + Duration::from_millis(6));
+    let expected = StateCounts { waiting: 7, delayed: 1, backing_off: 1, running: 2, oldest_backing_off };
     assert_eq!(store.counts_by_state(&mails).await.unwrap(), expected);
     let mut shown = Vec::new();
     for state in

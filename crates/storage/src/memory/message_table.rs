@@ -113,7 +113,11 @@ impl MessageTable {
             *match self.state(now, *number, row) {
                 MessageState::Waiting => &mut counts.waiting,
                 MessageState::Delayed => &mut counts.delayed,
-                MessageState::BackingOff => &mut counts.backing_off,
+                MessageState::BackingOff => {
+                    counts.oldest_backing_off =
+                        counts.oldest_backing_off.into_iter().chain([row.inserted]).min();
+                    &mut counts.backing_off
+                }
                 MessageState::Running => &mut counts.running,
             } += 1;
         }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 
@@ -219,6 +220,9 @@ pub struct StateCounts {
     pub backing_off: u64,
     /// The messages that are leased: they run, or wait in a worker for their turn.
     pub running: u64,
+    /// The time at which the oldest of the messages that [back off](Self::backing_off) was put; `None` if there is none.
+    #[serde(skip)]
+    pub oldest_backing_off: Option<SystemTime>,
 }
 
 impl StateCounts {
@@ -235,6 +239,7 @@ impl StateCounts {
             delayed: self.delayed + other.delayed,
             backing_off: self.backing_off + other.backing_off,
             running: self.running + other.running,
+            oldest_backing_off: self.oldest_backing_off.into_iter().chain(other.oldest_backing_off).min(),
         }
     }
 }

@@ -6,6 +6,7 @@ mod canary;
 mod cancel;
 mod cancel_many;
 mod cancel_notices;
+mod circuits;
 mod clocks;
 mod coordination;
 mod crowds;

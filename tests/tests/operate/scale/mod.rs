@@ -5,4 +5,5 @@ mod document;
 mod exposition;
 mod files;
 mod health;
+mod states;
 mod support;

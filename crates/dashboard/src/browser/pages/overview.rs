@@ -93,7 +93,10 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
 
 /// Returns the age of the oldest job, or of those that a peek shows: there may be older ones.
 pub(super) fn oldest(queue: &QueueOverview) -> String {
-    oldest_of(std::iter::once(queue))
+    match (queue.oldest, queue.oldest_backing_off) {
+        (None, Some(oldest)) => format!("{} (backs off)", age(oldest)),
+        _ => oldest_of(std::iter::once(queue)),
+    }
 }
 
 /// Returns the age of the oldest job of several queues, as far as it is known.

@@ -1,12 +1,13 @@
 //! Jobs found by their id, and the journal of jobs that have ended.
 
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use askama::Template;
 use futures_util::{StreamExt, stream};
 use jobqueue::{Error, ErrorKind};
-use jobqueue_admin::{DeadLetterFilter, HistoryFilter, HistoryPage, HistoryRecord};
+use jobqueue_admin::{DeadLetterFilter, HistoryFilter, HistoryPage, HistoryRecord, JobState};
 use tokio::time::timeout;
 
 use super::rows::{job_path, shown};
@@ -37,6 +38,8 @@ struct Search<'a> {
     /// The reason why the journal cannot be read.
     unread_journal: Option<String>,
     requests: u64,
+    /// True if the storage shows every message.
+    shows_all: bool,
     /// The page that explains where the job could be, if its queue is known.
     explain: Option<String>,
 }
@@ -77,6 +80,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         ended: ended.map(|record| (record, error(record))).collect(),
         older: searched_to.map(|time| (When::read(time), older(&fields, time))),
         unread_journal: journal.as_ref().err().cloned(),
+        shows_all: request.app.admin.shows_all_jobs(),
         requests: 3 * asked(&look, queue).len() as u64,
     };
     Ok(Answer::Page(page.render()?))
@@ -160,6 +164,9 @@ async fn find(
         found.extend(more);
         unread.extend(failed);
     }
+    // A job that runs is in the record of its worker too.
+    let mut seen = HashSet::new();
+    found.retain(|one| seen.insert((one.path.clone(), one.place)));
     Some(found)
 }
 
@@ -180,20 +187,35 @@ async fn in_queue(
 ) -> (Vec<Found>, Option<String>) {
     let (reads, admin) = (&request.app.reads, &request.app.admin);
     let read = async {
-        let waiting = reads.get(&queue, admin.peek(&queue)).await;
-        let all = DeadLetterFilter::new();
-        (waiting, reads.get(&queue, async { admin.dead_letters(&queue, &all).await }).await)
+        if !admin.shows_all_jobs() {
+            let all = DeadLetterFilter::new();
+            let waiting = reads.get(&queue, admin.peek(&queue)).await;
+            return (waiting, reads.get(&queue, async { admin.dead_letters(&queue, &all).await }).await);
+        }
+        let (question, ids) = (format!("{queue} {id}"), BTreeSet::from([id]));
+        let dead = DeadLetterFilter::new().ids([id]);
+        let open = reads.get(&question, admin.open_messages(&queue, &ids)).await;
+        (open, reads.get(&question, async { admin.dead_letters(&queue, &dead).await }).await)
     };
     let Ok((waiting, dead)) = timeout(PART_PATIENCE, read).await else { return (Vec::new(), Some(queue)) };
     // A queue that was deleted since, or whose name is too long for dead letters, has none. One that the address names may be misspelt.
     let has_failed = |e: &Error| !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Invalid);
     let failed = waiting.as_ref().is_err_and(|e| is_named || has_failed(e));
     let failed = failed || dead.as_ref().is_err_and(has_failed);
-    let waiting = waiting.iter().flat_map(|jobs| jobs.iter()).map(|job| (job, "waiting"));
-    let dead = dead.iter().flat_map(|page| &page.letters).map(|job| (job, "dead"));
-    let all = waiting.chain(dead).filter(|(job, _)| job.id == id);
-    let found = all.map(|(job, place)| Found::new(&job.queue, &job.source, &job.id, &job.kind, place));
+    let dead = dead.iter().flat_map(|page| &page.letters);
+    let all = waiting.iter().flat_map(|jobs| jobs.iter()).chain(dead).filter(|job| job.id == id);
+    let found = all.map(|job| Found::new(&job.queue, &job.source, &job.id, &job.kind, place(job.state)));
     (found.collect(), failed.then(|| queue.clone()))
+}
+
+fn place(state: JobState) -> &'static str {
+    match state {
+        JobState::Running => "running",
+        JobState::Delayed => "delayed",
+        JobState::BackingOff => "backing off",
+        JobState::Dead => "dead",
+        _ => "waiting",
+    }
 }
 
 impl Found {
