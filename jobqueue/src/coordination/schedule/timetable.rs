@@ -81,7 +81,6 @@ impl Timetable {
     }
 
     /// Returns the last slot of an expression up to `moment`.
-
     fn last_of(&self, part: usize, moment: Timestamp) -> Option<Timestamp> {
         match self {
             Self::Cron { crons, zone } => {
