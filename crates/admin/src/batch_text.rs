@@ -15,7 +15,8 @@ impl BatchOverview {
 
     /// Returns the state in words.
     pub fn state(&self) -> &'static str {
-        state(self.finished, self.sealed, self.children.is_some_and(|all| self.done + self.failed >= all))
+        let have_ended = self.children.is_some_and(|all| self.done + self.failed >= all);
+        state(self.finished, self.sealed.then_some(have_ended))
     }
 
     /// Returns the number of dead children as people read it: `3+` if there may be more, `?` if none is known.
@@ -37,7 +38,7 @@ impl BatchDetail {
 
     /// Returns the state in words.
     pub fn state(&self) -> &'static str {
-        state(self.finished, self.sealed, self.done + self.failed >= self.children)
+        state(self.finished, self.sealed.then_some(self.waits_for_continuation()))
     }
 
     /// Returns the number of dead children as people read it: `3+` if there may be more, `?` if none is known.
@@ -54,11 +55,12 @@ fn at_least(number: u64, is_exact: bool) -> String {
     }
 }
 
-fn state(is_finished: bool, is_sealed: bool, have_children_ended: bool) -> &'static str {
-    match (is_finished, is_sealed, have_children_ended) {
-        (true, _, _) => "finished",
-        (false, true, true) => "waits for its continuation",
-        (false, true, false) => "waits for its children",
-        (false, false, _) => "waits for its sender",
+/// Returns a state in words. `have_children_ended` is `None` while the batch is not sealed.
+fn state(is_finished: bool, have_children_ended: Option<bool>) -> &'static str {
+    match (is_finished, have_children_ended) {
+        (true, _) => "finished",
+        (false, Some(true)) => "waits for its continuation",
+        (false, Some(false)) => "waits for its children",
+        (false, None) => "waits for its sender",
     }
 }

@@ -194,6 +194,21 @@ fn migrated_file_has_the_indexes_of_a_new_one() {
     assert_eq!(indexes(&connection), indexes(&crate::tests::file(&[])));
 }
 
+/// Returns the messages of each state: id, time at which they are visible, and deliveries.
+async fn messages_of(store: &Store, queue: &QueueName) -> String {
+    let mut shown = Vec::new();
+    for state in
+        [MessageState::Waiting, MessageState::Delayed, MessageState::Running, MessageState::BackingOff]
+    {
+        let page = store.messages(queue, state, None, 100).await.unwrap();
+        for (message, visible) in page.messages {
+            let visible = visible.duration_since(UNIX_EPOCH).unwrap().as_millis();
+            shown.push(format!("{}:{visible}:{}", message.id.as_str(), message.dequeue_count));
+        }
+    }
+    shown.join(" ")
+}
+
 async fn messages_stay_as_they_were(version: usize) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("jobs.db");
@@ -205,18 +220,8 @@ async fn messages_stay_as_they_were(version: usize) {
     let oldest_backing_off = Some(UNIX_EPOCH + Duration::from_millis(6));
     let expected = StateCounts { waiting: 7, delayed: 1, backing_off: 1, running: 2, oldest_backing_off };
     assert_eq!(store.counts_by_state(&mails).await.unwrap(), expected);
-    let mut shown = Vec::new();
-    for state in
-        [MessageState::Waiting, MessageState::Delayed, MessageState::Running, MessageState::BackingOff]
-    {
-        let page = store.messages(&mails, state, None, 100).await.unwrap();
-        for (message, visible) in page.messages {
-            let visible = visible.duration_since(UNIX_EPOCH).unwrap().as_millis();
-            shown.push(format!("{}:{visible}:{}", message.id.as_str(), message.dequeue_count));
-        }
-    }
     assert_eq!(
-        shown.join(" "),
+        messages_of(&store, &mails).await,
         "7:400000:5 1:500000:0 2:600000:0 12:700000:0 5:999000:3 10:500000:0 11:1800000:0 3:1500000:0 9:1050000:1 \
          4:1060000:2 6:1700000:4"
     );
