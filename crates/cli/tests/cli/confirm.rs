@@ -1,7 +1,5 @@
 //! Questions on a pseudo-terminal, which Python's standard library opens.
 
-use std::fs::OpenOptions;
-use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::Command;
 
@@ -122,8 +120,14 @@ fn creation_that_is_refused_makes_and_migrates_nothing() {
         assert!(!file.exists(), "{confirmed:?}");
     }
     place.ok(&["queue", "create", "mails"]);
-    let mut older = OpenOptions::new().write(true).open(&file).unwrap();
-    older.seek(SeekFrom::Start(60)).and_then(|_| older.write_all(&[0, 0, 0, 4])).unwrap();
+    let older = rusqlite::Connection::open(&file).unwrap();
+    // As the migration to version 4 leaves it.
+    let tables = "DROP INDEX jobqueue_message_visible;
+        CREATE INDEX jobqueue_message_visible ON jobqueue_message (queue, visible_at, id & 2199023255551)
+            WHERE waiting = 0 AND visible_at IS NOT NULL;
+        PRAGMA user_version = 4; PRAGMA wal_checkpoint(TRUNCATE);";
+    older.execute_batch(tables).unwrap();
+    drop(older);
     for confirmed in [&[][..], &["--yes"]] {
         refused(confirmed);
         assert_eq!(schema_of(&file), [0, 0, 0, 4], "{confirmed:?}");
