@@ -169,7 +169,7 @@ async fn batch_that_begins_again_while_a_sweep_removes_it_is_warned_of() {
     let (removed, ()) = tokio::join!(sweep_batches(&swept, options), begins_again);
     let text = log.text();
     assert_eq!(removed.unwrap(), 0);
-    let warning = text.lines().find(|line| line.contains("began again")).unwrap_or_default();
+    let warning = text.lines().find(|line| line.contains("was resumed during its sweep")).unwrap_or_default();
     assert!(warning.contains("WARN") && warning.contains("batch=left"), "{warning}");
 }
 
