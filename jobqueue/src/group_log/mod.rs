@@ -50,9 +50,9 @@
 //!   random if there is none.
 //! - One delivery has the turn. The first delivery of a message that certainly has no copies needs no record
 //!   of it. Every other delivery records its copy number and its dequeue count; an older delivery can then
-//!   end nothing. Copies are told apart by a number in the message. Messages of other producers have no
-//!   number: they are told apart by the storage's id, which may differ between handles. Under another id the
-//!   same message counts as another copy, and comes late. A copy without the turn waits.
+//!   end nothing. A number in the message identifies the copy. Messages of other producers have no number:
+//!   the storage's id identifies them, which may differ between handles. Under another id the same message
+//!   counts as another copy, and comes late. A copy without the turn waits.
 //!
 //! # Recovery
 //! | what happened | who continues, and how |

@@ -1,4 +1,4 @@
-//! The metadata that tells a sweep when a blob is no longer needed.
+//! The metadata by which a sweep finds blobs that are no longer needed.
 
 use std::time::{Duration, SystemTime};
 

@@ -124,7 +124,7 @@ pub(super) fn by_state(view: &View<'_>, name: &QueueName) -> Applied<StateCounts
     })
 }
 
-/// Returns the time at which the message was inserted whose back-off ends first.
+/// Returns the time at which the oldest message that backs off was inserted.
 fn oldest_backing_off(view: &View<'_>, queue: &FoundQueue) -> rusqlite::Result<Option<SystemTime>> {
     let mut statement = view.connection.prepare_cached(FIRST_BACKING_OFF)?;
     let first: Option<i64> = statement.query_row([queue.id, view.now, LEASED_TIME], |row| row.get(0))?;
