@@ -110,8 +110,8 @@ impl<T: Expiring + Send + Sync + 'static> SingleFlightCache<T> {
         lock(&self.slots).remove(queue);
     }
 
-    /// Forgets the value of a queue, which may be outdated. Keeps an attempt in progress, which began later
-    /// than the value.
+    /// Forgets the value of a queue, which may be outdated. Keeps an attempt in progress: it began later than
+    /// the value, unless [`set`](Self::set) stored one during the attempt.
     pub(super) fn invalidate(&self, queue: &str) {
         let slot = lock(&self.slots).get(queue).cloned();
         if let Some(slot) = slot {

@@ -32,7 +32,7 @@ const PAGE_REQUEST_TIMEOUT: Duration = Duration::from_secs(100);
 /// The longest wait for a storage that throttles. Then the page is requested nevertheless, because the
 /// storage may throttle the lease renewals of other jobs for hours.
 const MAX_THROTTLE_WAIT: Duration = Duration::from_secs(60);
-/// The time after which the pass gives up making letters visible again.
+/// The time after which a pass whose requests fail gives up making letters visible again.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The reason if the first letters became visible again before the last letter was seen.
 pub(super) const TOO_MANY_LETTERS: &str = "more dead letters than can be read while the first are held, so some may not have been met; redrive or purge some first";

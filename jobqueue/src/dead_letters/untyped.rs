@@ -15,7 +15,8 @@ use crate::storage::{
 
 /// The number of letters that a search reads at once.
 const PAGE: u32 = 1_000;
-/// The states of letters, in an order in which a search misses none that moves: another reader may put one back meanwhile, or receive it.
+/// The states of letters, in an order in which a search misses no letter that moves once. Another reader may put a
+/// letter back during the search, or receive it.
 const BY_STATE: [MessageState; 5] = [
     MessageState::Running,
     MessageState::BackingOff,
@@ -48,7 +49,8 @@ pub struct SearchedLetters {
     pub letters: Vec<DeadLetter>,
     /// The number of letters with all copies.
     pub looked_at: u64,
-    /// True if these are all letters, also those that others hold.
+    /// True if all letters were looked at, also those that others hold. A letter that others have received and put back
+    /// during the search may be missing.
     pub complete: bool,
 }
 

@@ -34,7 +34,8 @@ impl Expiring for Count {
 }
 
 /// Returns the number of messages of a queue in any state, counted by peeks. A count is valid for ten times
-/// as long as it took, not counting its first second, and is still returned while the next count is made.
+/// as long as it took, not counting its first second. For twice that time more, it is returned while the next
+/// count is made.
 ///
 /// # Errors
 /// `Unsupported` for a partitioned queue, because peeks may not see all its messages; and the errors of the
