@@ -3,9 +3,9 @@
 //! deletion of a message that a transaction has changed.
 //!
 //! These operations must not hold up others in turn. A list of operations skips them, or waits for their
-//! locks only briefly. Then deletions are tried again together, with growing pauses of up to a second, and no
-//! deletion makes the rest of its list wait for a lock any longer than that. Puts are tried again separately
-//! for each group, holding no other lock, once a second. Each attempt needs a permit, except the first
+//! locks only briefly. Then deletions are tried again together, with growing pauses of up to a second, and
+//! each statement waits for a lock as briefly as a list does. Puts are tried again separately for each
+//! group, holding no other lock, once a second. Each attempt needs a permit, except the first
 //! attempt of a put, which usually just shared a list with a put that was held up. An attempt waits for the
 //! lock until the next attempt would begin, or only briefly if no permit is left, so that each operation gets
 //! its turn soon, however many there are. A list that is put as a whole is tried briefly each second. An

@@ -186,8 +186,8 @@ impl Links {
     }
 
     /// Runs `attach` over the current connection. After a refusal, repeats it with a new token, because the
-    /// last one may have expired unnoticed while the machine was asleep. Without room, repeats it over a new
-    /// one.
+    /// last one may have expired unnoticed while the machine was asleep. If the connection has no room for
+    /// another channel, repeats it over a new connection.
     pub(super) async fn attached<T, A: Future<Output = Result<T, Fault>>>(
         self: &Arc<Self>,
         queue: &str,

@@ -79,7 +79,7 @@ fn check(path: &Path) -> Result<(), Cause> {
     }
 }
 
-/// Writes the header and the frames that SQLite would read again. Returns their size in bytes.
+/// Writes again the header and the frames that SQLite would read. Returns their size in bytes.
 fn write_again(path: &Path) -> io::Result<usize> {
     let mut log = BufReader::with_capacity(CHUNK_BYTES, File::open(path)?);
     let mut header = [0; HEADER_BYTES];

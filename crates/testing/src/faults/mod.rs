@@ -67,8 +67,8 @@ pub struct Faulty {
 
 impl Faulty {
     /// Wraps `storage` at the distance of an Azure Storage account ([`AzureLike`]), with no faults planned
-    /// yet. Every call takes 5–60 ms. A planned fault takes effect after the first 2–30 ms. A throttled
-    /// change may have been applied.
+    /// yet. Every call takes 5–60 ms, or 2–30 ms if a fault is planned for it. A throttled change may have
+    /// been applied.
     ///
     /// The delays are the same in every run. They need tokio's clock: pause time in the test, or else use
     /// [`quiet`](Self::quiet).

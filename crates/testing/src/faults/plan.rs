@@ -117,7 +117,7 @@ impl Plan {
         drop(script);
         let mut applied = behaviour.map(|behaviour| behaviour(&call)).unwrap_or_default();
         if !faults.is_empty() {
-            // A call with a planned fault is as slow as any other.
+            // Of the usual delays of a call, only the one before it is kept.
             applied.retain(|fault| matches!(fault, Fault::DelayBefore(_)));
         }
         applied.extend(faults.into_iter().map(|fault| self.doubted(operation, fault)));
