@@ -158,12 +158,13 @@ BEGIN
 END
 $$;
 
--- Counts the messages of a queue by the states of `MessageState`. A message that waits for another message of
--- its group counts as waiting, whatever its time. Only the messages of this queue are read, whatever share of
--- the table they are.
+-- Counts the messages of a queue by the states of `MessageState`, and returns the time at which the oldest of
+-- those that were put back was inserted. A message that waits for another message of its group counts as
+-- waiting, whatever its time. Only the messages of this queue are read, whatever share of the table they are.
 CREATE FUNCTION jobqueue.count_states(of_queue integer, at bigint) RETURNS TABLE (
-    waiting_messages bigint, delayed_messages bigint, messages_put_back bigint, leased_messages bigint
-) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+    waiting_messages bigint, delayed_messages bigint, messages_put_back bigint, leased_messages bigint,
+    oldest_put_back bigint
+) LANGUAGE plpgsql STABLE ROWS 1 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
     RETURN QUERY SELECT
         (SELECT count(*) FROM jobqueue.message b
@@ -171,7 +172,8 @@ BEGIN
             + count(*) FILTER (WHERE m.visible_at <= at),
         count(*) FILTER (WHERE m.visible_at > at AND m.lease = 0),
         count(*) FILTER (WHERE m.visible_at > at AND m.lease = 2),
-        count(*) FILTER (WHERE m.visible_at > at AND m.lease = 1)
+        count(*) FILTER (WHERE m.visible_at > at AND m.lease = 1),
+        min(m.inserted_at) FILTER (WHERE m.visible_at > at AND m.lease = 2)
     FROM jobqueue.message m WHERE m.queue = of_queue AND NOT m.waiting AND (m.expires_at IS NULL OR m.expires_at > at);
 END
 $$;

@@ -199,8 +199,6 @@ async fn queues(storage: &Storage) {
     queues.set_queue_metadata(&small, &found).await.unwrap();
     queues.create_queue(&small, &found).await.unwrap();
     assert_eq!(queues.queue_properties(&small).await.unwrap().approximate_count, 0);
-    let counts = queues.powers().counts.clone().unwrap();
-    counts.counts_by_state(&small).await.unwrap();
     assert_eq!(queues.list_queues("").await.unwrap().len(), 4);
     for queue in ["other", "gone"] {
         queues.delete_queue(&name(queue)).await.unwrap();
