@@ -1,7 +1,7 @@
 //! `explain`: where a job stands, and why it does not run.
 
 use clap::Args;
-use jobqueue::ErrorKind;
+use jobqueue::{ErrorKind, QueueName};
 use jobqueue_admin::{Explanation, JobPlace, JobReference};
 
 use crate::args::{Given, Global};
@@ -32,9 +32,14 @@ pub(crate) async fn run(global: &Global, arguments: ExplainArguments) -> Result<
         Some(id) => explain(&session, of_queue(&queue_or_id, id)).await?,
         None => {
             let names = session.admin.queue_names().await?;
-            let names = names.iter().filter(|name| !name.is_dead_letter());
-            let jobs = names.map(|name| of_queue(name.as_str(), &queue_or_id)).collect();
-            anywhere(&session, jobs).await?
+            let (dead, queues): (Vec<_>, Vec<_>) = names.iter().partition(|name| name.is_dead_letter());
+            // The dead letters of a queue that was deleted are not searched.
+            let is_of =
+                |dead: &QueueName, queue: &QueueName| queue.dead_letter().is_ok_and(|own| own == *dead);
+            let left = dead.into_iter().filter(|dead| !queues.iter().any(|queue| is_of(dead, queue)));
+            let left = left.map(ToString::to_string).collect();
+            let jobs = queues.iter().map(|name| of_queue(name.as_str(), &queue_or_id)).collect();
+            anywhere(&session, jobs, left).await?
         }
     };
     let printed = global.output.value(&explanation, || text(&session, &explanation));
@@ -61,9 +66,13 @@ async fn explain(session: &Session, job: JobReference) -> Result<Explanation, Fa
     Ok(session.admin.explain(&job).await?)
 }
 
-/// Explains the one of several jobs that was found.
-async fn anywhere(session: &Session, jobs: Vec<JobReference>) -> Result<Explanation, Failure> {
-    let (mut found, mut uncertain) = (Vec::new(), Vec::new());
+/// Explains the only job that is found among `jobs`. `uncertain` names the queues that are not searched.
+async fn anywhere(
+    session: &Session,
+    jobs: Vec<JobReference>,
+    mut uncertain: Vec<String>,
+) -> Result<Explanation, Failure> {
+    let mut found = Vec::new();
     for job in jobs {
         let explanation = explain(session, job).await?;
         if explanation.place != JobPlace::Unseen || explanation.ended.is_some() {
@@ -77,6 +86,10 @@ async fn anywhere(session: &Session, jobs: Vec<JobReference>) -> Result<Explanat
         return Err(Failure::Usage(format!("the queues {names} have a job with this id: name one of them")));
     }
     if let Some(found) = found.pop() {
+        if !uncertain.is_empty() {
+            let names = listed(uncertain.iter());
+            say(&format!("not all messages of {names} were looked at: they may have a job with this id too"));
+        }
         return Ok(found);
     }
     Err(match uncertain.is_empty() {

@@ -95,6 +95,20 @@ fn empty_answers_say_why_and_failures_are_said_once() {
     assert!(!sent.status.success() && !error_text(&sent).contains("no jobs"), "{}", error_text(&sent));
 }
 
+// review 28, operator B2: the job was said to have ended, or never to have existed.
+#[test]
+fn search_for_an_id_names_the_dead_letters_of_a_deleted_queue() {
+    let place = Place::with_mails(0, 1);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let storage = jobqueue::Storage::connect(&place.storage).await.unwrap();
+        storage.queues().delete_queue(&"mails".parse().unwrap()).await.unwrap();
+    });
+    let looked = place.run(&["explain", "dead-0"]);
+    assert_eq!(looked.status.code(), Some(1), "{}", error_text(&looked));
+    assert!(error_text(&looked).contains("`mails-poison`"), "{}", error_text(&looked));
+}
+
 // newcomers 28, C3, C7 and C8: none of them found a dead letter behind the first 32.
 #[test]
 fn job_is_found_by_its_id_alone_and_its_dead_letter_behind_others() {

@@ -17,6 +17,7 @@ use jobqueue_storage::StoreErrorKind;
 pub(super) const APPLICATION_ID: i32 = 0x6a6f_6271;
 
 /// The migrations. Each changes a file from the previous version to the next; the first creates the tables.
+/// Each must change the text of a table or an index, because [`version`] compares these texts.
 pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("v1.sql"),
     include_str!("v2.sql"),
@@ -26,7 +27,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
 ];
 
 /// Selects the tables and indexes of jobqueue, as one text.
-const TABLES: &str = "SELECT group_concat(sql, ';' ORDER BY name) FROM sqlite_schema WHERE tbl_name LIKE 'jobqueue\\_%' ESCAPE '\\'";
+const TABLES: &str = "SELECT group_concat(sql, ';' ORDER BY name) FROM sqlite_schema WHERE name LIKE 'jobqueue\\_%' ESCAPE '\\'";
 
 /// The last version that kept the order of jobs in a log outside the queue.
 const BEFORE_GROUPS: usize = 2;
