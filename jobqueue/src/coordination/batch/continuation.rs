@@ -69,6 +69,11 @@ impl Batch {
                 ledger.hand_over(*index, &self.id, from.as_deref()).await?;
             }
             ledger.seal(&plan).await?;
+            // A sweep writes its tombstone before it removes the plan. Either this call reads the tombstone, or
+            // the sweep sees that the batch has changed.
+            if ledger.is_swept().await? {
+                return Err(ledger.swept_during_start());
+            }
             // The plan that was written first holds.
             let plan = ledger.plan().await?.unwrap_or(plan);
             if let Some(Outer { ledger, index, secret, .. }) = outer

@@ -151,8 +151,11 @@ impl Hook for Membership {
     ) -> Result<(), Error> {
         let continued = self.continued(hook_context).await?;
         if let Some(child) = self.child(hook_context).await? {
-            // An earlier delivery, even before a redrive, may have handed the end over.
-            let has_past = !hook_context.leased_job.is_certainly_first() || hook_context.job.attempt > 1;
+            // An earlier delivery, even before a redrive or of another message of the child, may have handed the end
+            // over.
+            let has_past = !hook_context.leased_job.is_certainly_first()
+                || hook_context.job.attempt > 1
+                || child.is_copy != Some(false);
             let mut chain = if handed_over || has_past || continued.is_some() {
                 child.ledger.handovers(child.index).await?
             } else {

@@ -241,8 +241,16 @@ impl Batch {
         if let Some(secret) = &self.secret {
             return Ok(secret.clone());
         }
-        // A batch that was swept sends nothing, so its secret is not needed.
-        let secret = if self.is_swept { String::new() } else { self.ledger().make_secret().await? };
+        let ledger = self.ledger();
+        let secret = if self.is_swept {
+            // Such a batch sends nothing.
+            String::new()
+        } else if self.sealed.is_some() || self.sent_before > 0 {
+            // The children that were sent carry the secret. With a new one their ends would not count.
+            ledger.secret().await?.ok_or_else(|| ledger.swept_during_start())?
+        } else {
+            ledger.make_secret().await?
+        };
         self.secret = Some(secret.clone());
         Ok(secret)
     }

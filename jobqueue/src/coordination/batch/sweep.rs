@@ -167,6 +167,18 @@ impl Ledger<'_> {
         Err(Error::new(ErrorKind::Conflict, text))
     }
 
+    /// Returns whether the batch was swept, or is being swept.
+    pub(super) async fn is_swept(&self) -> Result<bool, Error> {
+        Ok(self.read::<Tombstone>(&self.id.tombstone()?).await?.is_some())
+    }
+
+    /// Returns the error of a start that read the batch before a sweep removed it. The next start reads the
+    /// tombstone.
+    pub(super) fn swept_during_start(&self) -> Error {
+        let text = format!("the batch `{}` was swept while it was started again", self.id.as_str());
+        Error::new(ErrorKind::Conflict, text).with_retryable(true)
+    }
+
     /// Returns the tombstone for a batch that is about to be swept.
     async fn tombstone(&self, is_done: bool) -> Result<Tombstone, Error> {
         let plan = match self.plan().await {

@@ -158,6 +158,33 @@ async fn child_that_has_handed_over_runs_once() {
     }
 }
 
+/// The first message sends the inner batch and is dead-lettered before the second is sent.
+// round 28, coordination C3: the child ended while its inner batch ran.
+#[tokio::test(start_paused = true)]
+async fn copy_of_a_child_that_has_handed_over_waits_for_the_inner_batch() {
+    let (storage, log) = (in_memory(), Log::default());
+    let send = async || {
+        let mut batch = storage.batch("b").await.unwrap();
+        batch.send_all([Page { n: 1, waits: true }]).await.unwrap();
+        batch
+    };
+    drop(send().await);
+    let fails = async |child: Page, ctx: Context| {
+        page(child, ctx).await?;
+        Err::<(), _>(JobError::dead_letter("after the inner batch"))
+    };
+    let report = worker(&storage).handle(fails).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!(report.dead_lettered, 1);
+    storage.blobs().delete_blob(&blob("b/cursor"), None).await.unwrap();
+    send().await.then(&Join {}).await.unwrap();
+    let has_sent = async |_: Page| Ok::<_, JobError>(());
+    let report = builder(&storage, &log).handle(has_sent).build().unwrap().run_until_idle().await.unwrap();
+    assert_eq!(report.completed, 1);
+    assert!(log.joins.lock().unwrap().is_empty(), "the inner batch has not ended");
+    run(&storage, &log).await;
+    assert_eq!(*log.joins.lock().unwrap(), [[Ok(Some(33))]]);
+}
+
 /// A log keeps the order of a key. The copy has run, and comes back in two minutes; the first message, which was held back until then, may
 /// not run before, and claims nothing.
 #[tokio::test(start_paused = true)]

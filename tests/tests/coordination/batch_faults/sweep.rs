@@ -89,6 +89,29 @@ async fn batch_that_is_swept_while_it_is_opened_does_not_begin_anew() {
     assert_eq!(opened.unwrap_err().kind(), ErrorKind::Conflict);
 }
 
+// round 28, coordination C2: it was sealed anew, and its continuation was never sent.
+#[tokio::test(start_paused = true)]
+async fn start_that_was_opened_before_the_sweep_of_its_batch_is_tried_again() {
+    let (storage, log) = (in_memory(), Log::default());
+    small(&storage, "old").await;
+    run(&storage, &log).await;
+    sleep(DAY * 15).await;
+    let mut first = storage.batch("old").await.unwrap();
+    let mut second = storage.batch("old").await.unwrap();
+    second.send_all((0..3).map(|n| Slice { n })).await.unwrap();
+    assert_eq!(sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap(), 1);
+    let refused = [
+        first.send_all((0..3).map(|n| Slice { n })).await.unwrap_err(),
+        second.then(&Join {}).await.unwrap_err(),
+    ];
+    for error in refused {
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+        assert!(error.is_retryable(), "{error}");
+    }
+    // The next start reads the tombstone.
+    assert!(!storage.batch("old").await.unwrap_err().is_retryable());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_sweep_removes_what_was_abandoned_only_if_told_to() {
     let (storage, log) = (in_memory(), Log::default());
