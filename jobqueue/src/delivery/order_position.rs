@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::leased_job::LeasedJob;
 use crate::error::{Error, ErrorKind};
-use crate::group_log::{EndState, GRACE, InOrder, Millis, Position};
+use crate::group_log::{EndState, GRACE, InOrder, Position};
 use crate::job::outcome::chain;
 
 /// The maximum put-back of a group's first job that need not be recorded in the log. The jobs behind it wait
@@ -47,7 +47,7 @@ pub(crate) fn position_of(job: &LeasedJob) -> Option<InOrder> {
 /// is lost.
 pub(crate) async fn end_turn(job: &LeasedJob, end: EndState) -> Result<(), Error> {
     let Some(position) = position_of(job) else { return Ok(()) };
-    job.core.groups.end(position, end, job.core.now()).await
+    job.core.groups.end(position, end).await
 }
 
 /// Ends the position that another send of a finished job may have created. If another copy has the turn, that
@@ -80,11 +80,12 @@ pub(crate) fn keep_expected(job: &LeasedJob) {
     let core = &job.core;
     let logs = (core.groups.of(&position.entry), core.detached_groups.of(&position.entry));
     let (Ok(known), Ok(log)) = logs else { return };
-    let left = known.latest().time_left(&position.entry, core.now().into()).unwrap_or(GRACE);
-    let (InOrder { entry, turn }, runtime) = (position, core.runtime().clone());
+    let clock = Arc::clone(&core.groups.clock);
+    let left = known.latest().time_left(&position.entry, clock.known_now()).unwrap_or(GRACE);
+    let InOrder { entry, turn } = position;
     let confirm = move || {
         let (log, until) = (Arc::clone(&log), Instant::now() + GRACE + OVERDUE_MARGIN);
-        let due = Millis::from(runtime.now()).after(GRACE);
+        let due = clock.known_now().after(GRACE);
         async move { Ok(log.change(move |log| log.extend(&entry, turn, due)).await?.then_some(until)) }
     };
     job.keep_turn(
@@ -100,7 +101,7 @@ pub(crate) fn keep_expected(job: &LeasedJob) {
 pub(super) fn needs_log_update(job: &LeasedJob, delay: Duration) -> bool {
     let place = |InOrder { entry, turn }: InOrder| {
         let log = job.core.groups.of(&entry).ok()?;
-        log.latest().position(&entry, turn, job.core.now().into())
+        log.latest().position(&entry, turn, job.core.groups.clock.known_now())
     };
     delay > MAX_UNLOGGED_DELAY
         && position_of(job).is_some_and(|own| {
@@ -118,9 +119,9 @@ pub(super) async fn extend_due(job: &LeasedJob, delay: Duration, may_come_sooner
     let Some(InOrder { entry, turn }) = position_of(job).filter(|_| needs_log_update(job, delay)) else {
         return delay;
     };
-    let note = || {
-        let due = Millis::from(job.core.now()).after(delay + GRACE);
-        job.core.groups.change(&entry, move |log| log.extend(&entry, turn, due))
+    let note = || async {
+        let due = job.core.groups.clock.now().await.after(delay + GRACE);
+        job.core.groups.change(&entry, move |log| log.extend(&entry, turn, due)).await
     };
     // A job that has exceeded its maximum run time still has its lease.
     let until = job.lease.renew_for(MIN_LOG_UPDATE_TIME);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::entry::{Entry, EntryRef, KeyHash, LOGS};
-use super::log::{FormerEntries, GroupLog, Millis};
+use super::log::{FormerEntries, GroupLog};
 use super::store::{CONTAINER, GroupLogs, page_of};
 use crate::json_blob::{Edit, Known, Version};
 use crate::storage::{
@@ -144,7 +144,7 @@ impl GroupLogs {
                 Ok(_) => Ok(()),
             };
         };
-        let (former, now) = (stored.former(), Millis::from(self.runtime.now()));
+        let (former, now) = (stored.former(), self.clock.now().await);
         // The same steps as when a delivery takes over pages: close, add to the head, delete.
         let pages = stored.pages.iter();
         let close: Vec<_> = pages.map(|((_, page), known)| self.close(&stored.name, *page, known)).collect();

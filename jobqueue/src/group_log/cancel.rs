@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::entry::EntryRef;
-use super::log::{Abandoned, CancelBegun, CancelEnd, GroupLog, Millis};
+use super::log::{Abandoned, CancelBegun, CancelEnd, GroupLog};
 use super::log_blob::LogBlob;
 use super::store::GroupLogs;
 use crate::envelope::StoredReference;
@@ -81,7 +81,7 @@ async fn cancel_in_order(
     stored: &StoredMessage,
 ) -> Cancellation {
     let not_deleted = |answer| Cancellation { answer, is_message_deleted: false };
-    let now = Millis::from(logs.runtime.now());
+    let now = logs.clock.now().await;
     let nonce = logs.runtime.random_u64() >> 11;
     let message = UndeliveredRef::from(stored);
     let begun = logs.change(&entry, move |log| log.begin_cancel(&entry, nonce, &message, now)).await;
@@ -112,7 +112,7 @@ async fn cancel_in_order(
         // The mark stays: the next job of the key completes the cancellation.
         Err(error) if error.is_ambiguous() => Err(CancelError::of_deletion(error)),
         deletion => {
-            let now = Millis::from(logs.runtime.now());
+            let now = logs.clock.now().await;
             let end = move |log: &mut GroupLog| log.end_cancel(&entry, nonce, is_message_deleted, now);
             answer(logs, logs.change(&entry, end).await, deletion, copies)
         }
@@ -157,7 +157,7 @@ impl GroupLogs {
         remove: impl FnOnce(StoredReference) -> F,
     ) -> Result<(), Error> {
         let nonce = self.runtime.random_u64() >> 11;
-        let (entry, now) = (abandoned.entry, Millis::from(self.runtime.now()));
+        let (entry, now) = (abandoned.entry, self.clock.now().await);
         // The log keeps every copy of a cancelled job from running.
         let stored =
             StoredMessage { may_be_deleted: true, may_be_duplicated: false, ..abandoned.message.stored() };
@@ -172,7 +172,7 @@ impl GroupLogs {
         if let Some(payload) = stored.payload.filter(|_| deleted) {
             remove(*payload).await;
         }
-        let now = Millis::from(self.runtime.now());
+        let now = self.clock.now().await;
         log.change(move |log| log.end_cancel(&entry, nonce, deleted, now)).await.map(drop)
     }
 }

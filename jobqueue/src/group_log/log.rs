@@ -73,7 +73,7 @@ pub(crate) enum Announced {
 pub(crate) enum Confirmed {
     /// The job has its position, or has ended since.
     Acknowledged,
-    /// The log was cleared since.
+    /// The log no longer knows the message: the queue was cleared, or the end of the job is forgotten.
     Gone,
 }
 

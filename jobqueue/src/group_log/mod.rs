@@ -38,7 +38,7 @@
 //!   put-back for a long time, and every 100 seconds by the delivery that has the turn, also while it waits
 //!   for a slot. Once `due` has passed, each waiting delivery marks every overdue entry ahead of it. A
 //!   message is given up once every other message of the queue could have been delivered since: its entry is
-//!   *skipped*, not removed. Time alone can cost a message its position, but never its run.
+//!   *skipped*, not removed. Time alone costs an acknowledged message neither its position nor its run.
 //! - A delivery that cannot confirm its turn loses its lease before the jobs behind it may give its message
 //!   up.
 //! - A page takes no further entries once entries count behind it, however few are left in it. A page is
@@ -90,6 +90,7 @@
 //! - `log_blob`: one document in its blob: the cached version, and when it is written or read.
 //! - `store`: the documents of a queue, by key; `pages`: changes that concern several documents, and the
 //!   search for the document that has an entry.
+//! - `clock`: the storage's clock. Processes compare the times in a log, and their own clocks may differ.
 //! - `send` (announce, confirm, retract) and `cancel` for senders; [`order`](crate::order) and
 //!   `delivery/order_position` for workers.
 //! - `message`: the attributes of a message that name its place.
@@ -101,6 +102,7 @@
 
 mod all_logs;
 mod cancel;
+mod clock;
 mod entry;
 mod log;
 mod log_blob;
@@ -113,7 +115,7 @@ mod store;
 pub(crate) use crate::envelope::headers::order::IN_ORDER;
 pub(crate) use cancel::{CancelError, cancel_message};
 pub(crate) use entry::{Announcement, EndState, EntryRef};
-pub(crate) use log::{Announced, GRACE, Millis, OverdueWait, Position};
+pub(crate) use log::{Announced, GRACE, OverdueWait, Position};
 pub(crate) use log_blob::LogBlob;
 pub use message::is_in_order;
 pub(crate) use message::{InOrder, forget_message, renumber, restamp, stamp_page};

@@ -192,7 +192,7 @@ impl GroupLogs {
     /// these steps.
     async fn take_over(&self, head: &Arc<LogBlob>, group: &EntryRef, page: u64) -> Result<(), Error> {
         let closed = self.blob(group, Some(page))?.change(GroupLog::close).await?;
-        let (key, now) = (group.key, Millis::from(self.runtime.now()));
+        let (key, now) = (group.key, self.clock.now().await);
         let adopt = move |log: &mut GroupLog| {
             log.adopt(key, page, &closed, now);
             log.is_paged(key, page)

@@ -1,7 +1,7 @@
 //! Sends a message in order: announce, put, confirm.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::entry::{Announcement, EntryRef, PAGE};
 use super::log::{Announced, Confirmed, GroupLog, Millis};
@@ -53,12 +53,8 @@ pub(crate) struct Confirmation {
 ///
 /// # Errors
 /// For each job: the caller must not store its message.
-pub(crate) async fn announce(
-    logs: &GroupLogs,
-    all: &mut [Announcement],
-    now: SystemTime,
-) -> Vec<Result<Announced, Error>> {
-    let now = Millis::from(now);
+pub(crate) async fn announce(logs: &GroupLogs, all: &mut [Announcement]) -> Vec<Result<Announced, Error>> {
+    let now = logs.clock.now().await;
     let mut by_key: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (place, Announcement { entry, .. }) in all.iter().enumerate() {
         by_key.entry((entry.log, entry.key)).or_default().push(place);
@@ -105,16 +101,13 @@ pub(crate) async fn announce(
 ///
 /// # Errors
 /// For each job: the send is not acknowledged, although its message is stored.
-pub(crate) async fn confirm(
-    logs: &GroupLogs,
-    all: &[Confirmation],
-    now: SystemTime,
-) -> Vec<Result<(), Error>> {
+pub(crate) async fn confirm(logs: &GroupLogs, all: &[Confirmation]) -> Vec<Result<(), Error>> {
+    let now = logs.clock.now().await;
     let announcements: Vec<_> = all.iter().map(|confirmation| confirmation.announcement).collect();
     let single: BTreeMap<u64, bool> =
         all.iter().map(|confirmation| (confirmation.announcement.nonce, confirmation.is_single)).collect();
     let confirm = move |log: &mut GroupLog, Announcement { entry, nonce, delay }: &Announcement| {
-        let visible = Millis(Millis::from(now).after(*delay));
+        let visible = Millis(now.after(*delay));
         let is_single = single.get(nonce) == Some(&true);
         let confirmed = log.confirm(entry, *nonce, is_single, visible);
         (confirmed, log.passed_page(entry.key))
@@ -129,7 +122,9 @@ pub(crate) async fn confirm(
     for (Announcement { entry, .. }, confirmed) in announcements.iter().zip(confirmed) {
         answers.push(match confirmed {
             Ok((Confirmed::Acknowledged, passed)) => logs.seal(entry, passed).await.map_err(late),
-            Ok((Confirmed::Gone, _)) => Err(unknown("the queue was cleared while the message was sent")),
+            Ok((Confirmed::Gone, _)) => Err(unknown(
+                "the log of the key no longer knows the message: the queue was cleared, or the job has ended",
+            )),
             Err(error) => Err(late(error)),
         });
     }

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::clock::StorageClock;
 use super::entry::{EndState, EntryRef, KeyHash};
-use super::log::{GroupLog, Millis};
+use super::log::GroupLog;
 use super::log_blob::LogBlob;
 use super::message::InOrder;
 use crate::error::{Error, ErrorKind};
@@ -64,6 +65,7 @@ pub(crate) struct GroupLogs {
     pub(super) blobs: Arc<dyn BlobStore>,
     pub(super) runtime: Runtime,
     pub(super) queue: QueueName,
+    pub(crate) clock: Arc<StorageClock>,
     pub(super) known: Mutex<BTreeMap<DocumentKey, Arc<LogBlob>>>,
     /// Kept apart from the cached logs, which are forgotten when there are too many.
     first_jobs: Mutex<FirstJobs>,
@@ -72,13 +74,15 @@ pub(crate) struct GroupLogs {
 impl GroupLogs {
     pub(crate) fn new(storage: &Storage, queue: QueueName) -> Self {
         let (blobs, runtime) = (Arc::clone(storage.blobs()), storage.runtime().clone());
-        Self { blobs, runtime, queue, known: Mutex::default(), first_jobs: Mutex::default() }
+        let clock = StorageClock::new(Arc::clone(&blobs), runtime.clone());
+        Self { blobs, runtime, queue, clock, known: Mutex::default(), first_jobs: Mutex::default() }
     }
 
     /// Returns the same logs for the renewer's runtime: with separate connections, and without a lock that a
     /// task of the worker may hold.
     pub(crate) fn detached(&self, storage: &Storage) -> Self {
-        Self { blobs: storage.detached_blobs(), ..Self::new(storage, self.queue.clone()) }
+        let clock = Arc::clone(&self.clock);
+        Self { blobs: storage.detached_blobs(), clock, ..Self::new(storage, self.queue.clone()) }
     }
 
     /// Returns the head of the log that has an entry's group.
@@ -138,9 +142,9 @@ impl GroupLogs {
     ///
     /// # Errors
     /// The log cannot be changed, or a newer delivery of the message has the turn: then the lease is lost.
-    pub(crate) async fn end(&self, position: InOrder, end: EndState, now: SystemTime) -> Result<(), Error> {
+    pub(crate) async fn end(&self, position: InOrder, end: EndState) -> Result<(), Error> {
         let InOrder { entry, turn } = position;
-        let now = Millis::from(now);
+        let now = self.clock.now().await;
         let ended = self.change(&entry, move |log| log.end(&entry, turn, end, now)).await?;
         ended.then_some(()).ok_or_else(superseded)
     }
@@ -207,7 +211,7 @@ mod tests {
             log
         };
         let still = entry("still");
-        let now = Millis::from(SystemTime::now());
+        let now = logs.clock.now().await;
         let announced = read("still").await.change(move |log| log.announce(&still, 1, now)).await.unwrap();
         assert_eq!(announced, super::super::Announced::Entered);
         assert_eq!(logs.progress(&*read("still").await, &still).stands_still, Duration::ZERO);

@@ -18,7 +18,7 @@ use crate::delivery::{
     position_of,
 };
 use crate::error::Error;
-use crate::group_log::{EndState, IN_ORDER, InOrder, LogBlob, Millis, OverdueWait, Position, superseded};
+use crate::group_log::{EndState, IN_ORDER, InOrder, LogBlob, OverdueWait, Position, superseded};
 use crate::job::JobInfo;
 use crate::queue_core::remove_blobs;
 use crate::storage::StoreErrorKind;
@@ -110,10 +110,6 @@ impl Hook for OrderHook {
 }
 
 impl OrderedDelivery<'_> {
-    fn now(&self) -> Millis {
-        self.leased_job.core.now().into()
-    }
-
     /// Waits for the turn. If the turn does not come in time, returns what happens to the message instead.
     async fn wait_for_turn(&self, parking: &Parking) -> Result<Option<Disposition>, Error> {
         let run_time = self.leased_job.lease.max_run_time();
@@ -205,7 +201,8 @@ impl OrderedDelivery<'_> {
     /// Returns the next step, from the cached log if that is sufficient; otherwise reads the log first.
     async fn next_step(&self) -> Result<TurnStep, Error> {
         let InOrder { entry, .. } = self.own;
-        let (core, now) = (&self.leased_job.core, self.now());
+        let core = &self.leased_job.core;
+        let now = core.groups.clock.now().await;
         if let Some(abandoned) = self.log.latest().abandoned(&entry, now) {
             let remove = |payload| remove_blobs(core, &core.name, vec![payload]);
             core.groups.finish_abandoned(&self.log, abandoned, core.store(), remove).await?;
@@ -260,7 +257,7 @@ impl OrderedDelivery<'_> {
         // The overdue message may be hidden for as long as this one.
         let hidden = OVERDUE_TIMEOUT + self.leased_job.hidden();
         let wait = OverdueWait { hidden, queue };
-        let now = self.now();
+        let now = core.groups.clock.now().await;
         if self.log.read_and_change(move |log| log.mark_overdue(&entry, turn, wait, now)).await? {
             crate::log::warn!(queue = %core.name, "a FIFO message did not arrive; the jobs behind it go on without it");
             return Ok(TurnStep::Ask);

@@ -121,7 +121,7 @@ async fn dispatch_in_order(
     started: Instant,
 ) -> Result<Sent, Error> {
     let announcements = std::slice::from_mut(&mut announcement);
-    let announced = group_log::announce(&core.groups, announcements, core.now()).await.pop();
+    let announced = group_log::announce(&core.groups, announcements).await.pop();
     if !matches!(announced, Some(Ok(Announced::Entered))) {
         remove_unsent(core, [&prepared]).await;
         return announced.transpose().map(|_| prepared.sent(None));
@@ -130,8 +130,7 @@ async fn dispatch_in_order(
     match put_with_retries(core, &prepared, started).await {
         Ok(stored) => {
             let confirmation = Confirmation { announcement, is_single: !stored.may_be_duplicated };
-            let now = core.now();
-            group_log::confirm(&core.groups, &[confirmation], now).await.pop().transpose()?;
+            group_log::confirm(&core.groups, &[confirmation]).await.pop().transpose()?;
             Ok(prepared.sent(Some(stored)))
         }
         Err(error) => {

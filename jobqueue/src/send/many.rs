@@ -35,7 +35,6 @@ const CHUNKS_IN_SHARED_COMMITS: usize = 8;
 /// eight uploads share the connection to the service.
 const CONCURRENT_UPLOADS: usize = 4;
 
-/// A message in a list to send: `M`, `&M`, or one of them with its own [`SendOptions`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no message of type `{M}`",
     label = "expected `{M}`, `&{M}`, or a pair of one of them and `SendOptions`"
@@ -284,9 +283,7 @@ async fn dispatch_all_in_order(
     let (places, to_confirm): (Vec<_>, Vec<_>) = to_confirm.unzip();
     let refused = results().filter(|(_, (_, put))| put.as_ref().is_err_and(Error::is_rejected));
     let to_retract: Vec<_> = refused.filter_map(|(_, (message, _))| message.announcement).collect();
-    for (at, confirmed) in
-        places.into_iter().zip(group_log::confirm(&core.groups, &to_confirm, core.now()).await)
-    {
+    for (at, confirmed) in places.into_iter().zip(group_log::confirm(&core.groups, &to_confirm).await) {
         if let Err(error) = confirmed {
             stored[at] = Err(error);
         }
@@ -311,7 +308,7 @@ async fn announce_all(
 ) -> Vec<Result<(Prepared, bool), Error>> {
     let mut announcements: Vec<_> =
         prepared.iter().flatten().filter_map(|message| message.announcement).collect();
-    let answers = group_log::announce(&core.groups, &mut announcements, core.now()).await;
+    let answers = group_log::announce(&core.groups, &mut announcements).await;
     let mut answers = announcements.into_iter().zip(answers);
     let (mut announced, mut unsent) = (Vec::with_capacity(prepared.len()), Vec::new());
     for message in prepared {

@@ -13,17 +13,29 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::order::records::{MINUTE, run, steps};
-use crate::order::{Step, Watch, handle, logged, send, step};
+use crate::order::{Step, Watch, handle, logged, send, step, with_clock_ahead};
 
 // B3
 #[tokio::test(start_paused = true)]
 async fn a_list_is_run_in_its_order_while_a_worker_runs() {
+    run_list_while_sending(Duration::ZERO).await;
+}
+
+// round 29, coordination 1: the worker took each announced job for that of a dead sender.
+#[tokio::test(start_paused = true)]
+async fn list_is_run_in_its_order_by_a_worker_whose_clock_is_ahead() {
+    run_list_while_sending(Duration::from_secs(120)).await;
+}
+
+/// Runs a list while it is sent, on a worker whose clock is `ahead` of the sender's.
+async fn run_list_while_sending(ahead: Duration) {
     let storage = logged();
     let faulty = Faulty::new(&storage);
     faulty.plan_always(Operation::PutBlob, Fault::DelayBefore(Duration::from_millis(20)));
     let queue = steps(&faulty.storage()).await;
     let watch = Watch::default();
-    let worker = worker(&storage).state(watch.clone()).handle(handle).build().unwrap();
+    let worker =
+        worker(&with_clock_ahead(&storage, ahead)).state(watch.clone()).handle(handle).build().unwrap();
     let running = tokio::spawn(worker.run_until({
         let watch = watch.clone();
         async move { watch.ends(600).await }

@@ -23,9 +23,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::clock::TokioClock;
 use jobqueue::{JobError, JobInfo, Queue, QueueMessage, State, Storage, Worker};
 use jobqueue_testing::faults::Faulty;
-use jobqueue_tests::jobs::in_memory;
+use jobqueue_tests::jobs::{in_memory, runtime};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, watch};
 
@@ -54,6 +55,12 @@ fn step(of: impl Into<String>, number: u32) -> Step {
 pub fn logged() -> Storage {
     // Quiet: it only hides that the storage could keep the order; tests add the distance and the faults that they are about.
     Faulty::quiet(&in_memory()).storage()
+}
+
+/// Returns the storage as a process has it whose clock is ahead. The storage keeps its own clock.
+fn with_clock_ahead(storage: &Storage, ahead: Duration) -> Storage {
+    let clock = TokioClock::at(storage.runtime().now() + ahead);
+    storage.clone().with_runtime(runtime().with_clock(Arc::new(clock)))
 }
 
 /// Opens the queue on a storage whose calls may fail.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use jobqueue::storage::Operation;
 use jobqueue::{Event, JobError, JobInfo};
@@ -10,7 +11,7 @@ use jobqueue_tests::jobs::{after, worker};
 use tokio::time::sleep;
 
 use super::disturbed::{REFUSED, SECOND, Step, Trail, long_first, step, steps};
-use crate::order::logged;
+use crate::order::{logged, with_clock_ahead};
 
 #[tokio::test(start_paused = true)]
 async fn queue_in_order_goes_on_soon_after_an_outage() {
@@ -92,6 +93,17 @@ impl Drop for Ends {
 // I21
 #[tokio::test(start_paused = true)]
 async fn job_whose_turn_cannot_be_renewed_ends_before_the_next_of_its_key_begins() {
+    turn_that_cannot_be_renewed(Duration::ZERO).await;
+}
+
+// round 29, coordination 2: the next job began while the first still ran.
+#[tokio::test(start_paused = true)]
+async fn turn_ends_in_time_if_the_clock_of_the_next_worker_is_ahead() {
+    turn_that_cannot_be_renewed(SECOND * 240).await;
+}
+
+/// Runs the second job on a worker whose clock is `ahead` of the first worker's.
+async fn turn_that_cannot_be_renewed(ahead: Duration) {
     let storage = logged();
     let faulty = Faulty::new(&storage);
     let queue = steps(&storage).await;
@@ -121,7 +133,7 @@ async fn job_whose_turn_cannot_be_renewed_ends_before_the_next_of_its_key_begins
     faulty.plan_always(Operation::PutBlob, REFUSED);
     faulty.plan_always(Operation::GetBlob, REFUSED);
     queue.send(&step("a", 1)).in_order().await.unwrap();
-    let second = worker(&storage).concurrency(1).handle(handler).build().unwrap();
+    let second = worker(&with_clock_ahead(&storage, ahead)).concurrency(1).handle(handler).build().unwrap();
     let heal = async {
         sleep(SECOND * 850).await;
         faulty.heal();
