@@ -24,6 +24,9 @@ pub struct QueueReading {
     /// all messages wait, the age is zero. In other storages: the time since the oldest message of the peek
     /// was inserted. `None` if no message was found, or if the storage does not return its time.
     pub oldest: Option<Duration>,
+    /// True if messages are visible, but each waits for another message of its group, so that none can be
+    /// received. Always false in storages that cannot list every message.
+    pub held_up: bool,
     /// The approximate number of dead letters; for a dead-letter queue, of its own messages. An error if the
     /// storage cannot count them.
     pub dead_letters: Result<u64, StoreError>,
@@ -55,10 +58,12 @@ impl QueueReading {
         // Without the storage's time, the reading has no age.
         let now = storage_time(storage, answered).await.ok().flatten();
         let visible = peeked.len() as u64;
-        let oldest = match &store.powers().index {
+        let first_due = first_due?;
+        let oldest = match &first_due {
+            Some(FirstDue::At(due)) => Some(*due),
             // A message that only the peek returned became due after the listing, or waits for another of its
             // group.
-            Some(_) => first_due?.or(now.filter(|_| visible > 0)),
+            Some(FirstDue::HeldUp | FirstDue::NoMessage) => now.filter(|_| visible > 0),
             None => peeked.iter().map(|message| message.inserted).min(),
         };
         let reach = store.powers().peek_reach;
@@ -69,6 +74,7 @@ impl QueueReading {
             visible_is_exact: visible < MAX_MESSAGES.into() && is_within_reach,
             // Clocks may differ: a message inserted in the future counts as new.
             oldest: oldest.zip(now).map(|(at, now)| now.duration_since(at).unwrap_or_default()),
+            held_up: matches!(first_due, Some(FirstDue::HeldUp)),
             dead_letters,
             metadata,
             now: now.unwrap_or_else(|| storage.runtime().clock().now()),
@@ -121,9 +127,23 @@ async fn dead_letters(store: &Queues, queue: &QueueName) -> Result<u64, StoreErr
     }
 }
 
-/// Returns the time at which the first receivable message became due, if the storage can list its messages.
-async fn first_due(store: &Queues, queue: &QueueName) -> Result<Option<SystemTime>, StoreError> {
+/// The first receivable message of a queue.
+enum FirstDue {
+    /// The time at which it became due.
+    At(SystemTime),
+    /// Each visible message waits for another of its group.
+    HeldUp,
+    /// No message is visible.
+    NoMessage,
+}
+
+/// Returns `None` if the storage cannot list its messages.
+async fn first_due(store: &Queues, queue: &QueueName) -> Result<Option<FirstDue>, StoreError> {
     let Some(index) = &store.powers().index else { return Ok(None) };
     let page = index.messages(queue, MessageState::Waiting, None, 1).await?;
-    Ok(page.messages.first().filter(|_| page.waiting_for_group == 0).map(|(_, due)| *due))
+    Ok(Some(match page.messages.first() {
+        Some(_) if page.waiting_for_group > 0 => FirstDue::HeldUp,
+        Some((_, due)) => FirstDue::At(*due),
+        None => FirstDue::NoMessage,
+    }))
 }

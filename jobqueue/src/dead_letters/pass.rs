@@ -318,7 +318,9 @@ impl DeadLetterQueue {
                 UpdateMessage::new(Duration::ZERO).with_expired(ExpiredReceipt::Allow).ending_lease();
             let tries = Tries::until(self.core.runtime(), give_up, 2, 2);
             let updated = tries.run(|| self.core.store().update(&self.name, &message, update.clone())).await;
-            is_failing.store(updated.is_err(), Ordering::Relaxed);
+            // An error of this letter alone, such as a lost lease, says nothing about the storage.
+            let is_outage = matches!(&updated, Err(error) if error.is_retryable() || error.is_ambiguous());
+            is_failing.store(is_outage, Ordering::Relaxed);
             if let Err(error) = updated {
                 crate::log::debug!(queue = %self.name, %error, "a dead letter stays invisible for up to 10 minutes");
             }

@@ -24,7 +24,7 @@ pub struct ScheduleRecord {
     pub about: Option<ScheduleDescription>,
     /// The time up to which all slots are done.
     pub done: Option<Timestamp>,
-    /// True while the schedule sends nothing.
+    /// True while the schedule sends only the jobs that an operator triggers.
     pub paused: bool,
     /// The time at which an operator triggered a job that is not sent yet.
     pub triggered: Option<Timestamp>,

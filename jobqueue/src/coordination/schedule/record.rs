@@ -44,7 +44,7 @@ pub(super) struct Stored {
 /// A request of an operator to a schedule.
 #[derive(Debug, Clone, Copy)]
 pub enum ScheduleRequest {
-    /// The schedule sends nothing while this is true.
+    /// While this is true, the schedule sends nothing but the jobs that an operator triggers.
     Pause(bool),
     /// The schedule sends a job for this time.
     Trigger(Timestamp),
