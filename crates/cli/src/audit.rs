@@ -27,7 +27,7 @@ impl AuditFile {
     /// Appends an event, and returns once it is on the disk, if the file is one.
     pub(crate) fn append(&self, event: &OperatorEvent) -> Result<(), Error> {
         // Senders choose the ids of jobs: read in a terminal, a line controls nothing.
-        let line = crate::output::inert(&serde_json::to_string(event)?) + "\n";
+        let line = crate::output::sanitize_json(&serde_json::to_string(event)?) + "\n";
         self.write(line.as_bytes())
     }
 
@@ -35,7 +35,7 @@ impl AuditFile {
     /// may have moved it away to begin a new one.
     fn write(&self, line: &[u8]) -> Result<(), Error> {
         let write = || {
-            let end = if self.is_cut() && !line.is_empty() { &b"\n"[..] } else { b"" };
+            let end = if self.ends_mid_line() && !line.is_empty() { &b"\n"[..] } else { b"" };
             let mut options = OpenOptions::new();
             // It names people and jobs: not everybody on the machine reads it.
             #[cfg(unix)]
@@ -55,7 +55,7 @@ impl AuditFile {
     }
 
     /// Returns whether the last line has no end, because a disk was full when it was written.
-    fn is_cut(&self) -> bool {
+    fn ends_mid_line(&self) -> bool {
         let mut last = [b'\n'];
         // The opening of a pipe would wait for its other end.
         if self.0.is_file()

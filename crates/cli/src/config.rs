@@ -58,8 +58,8 @@ pub(crate) fn variable(name: &str) -> Result<Option<String>, Failure> {
 impl Config {
     /// Reads the file that `chosen` names, or else the usual one; without a usual file there are no contexts.
     pub(crate) fn read(chosen: Option<&Path>) -> Result<Self, Failure> {
-        let usual = usual_path();
-        let Some(path) = chosen.or(usual.as_deref()) else { return Ok(Self::default()) };
+        let default = default_path();
+        let Some(path) = chosen.or(default.as_deref()) else { return Ok(Self::default()) };
         let shown = path.display();
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
@@ -133,7 +133,7 @@ fn problem(error: &toml::de::Error, text: &str) -> String {
     }
 }
 
-fn usual_path() -> Option<PathBuf> {
+fn default_path() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = variable("XDG_CONFIG_HOME")
         .or_else(|| variable("HOME").map(|home| home.join(".config")))

@@ -13,12 +13,12 @@ use tokio_util::sync::CancellationToken;
 
 /// The longest time for which a connection waits for the head of its next request. Otherwise clients that send half of one use up the
 /// descriptors of the process. It is longer than the minute for which load balancers and proxies keep an idle connection, by which they may send.
-const HEAD: Duration = Duration::from_secs(75);
+const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 
 /// Serves requests until `stop`, and then ends those that have begun.
 pub(crate) async fn serve(mut listener: TcpListener, router: Router, stop: &CancellationToken) {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD);
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
     let connections = GracefulShutdown::new();
     loop {
         let (stream, _) = tokio::select! {
@@ -55,7 +55,7 @@ mod tests {
             let mut client = TcpStream::connect(address).await.unwrap();
             client.write_all(sent.as_bytes()).await.unwrap();
             let mut answer = String::new();
-            let end = timeout(2 * HEAD, client.read_to_string(&mut answer)).await;
+            let end = timeout(2 * HEAD_TIMEOUT, client.read_to_string(&mut answer)).await;
             assert!(end.is_ok(), "after {sent:?} the connection stays open");
             assert_eq!(answer.starts_with("HTTP/1.1 404"), sent == whole, "{answer}");
         }

@@ -54,7 +54,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
 }
 
 fn execute(cli: Cli) -> Result<(), Failure> {
-    log(matches!(cli.command, Command::Serve(_)));
+    init_logging(matches!(cli.command, Command::Serve(_)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::Failed(format!("no runtime can be started: {error}")))?;
     let result = runtime.block_on(async {
@@ -72,7 +72,7 @@ fn execute(cli: Cli) -> Result<(), Failure> {
 }
 
 /// Shows warnings of the library on standard error. A server shows also each change, with its time and its operator: it lasts, and has several operators.
-fn log(serves: bool) {
+fn init_logging(serves: bool) {
     let colour = std::io::stderr().is_terminal() && text::colour_is_wanted();
     let lines = tracing_subscriber::fmt()
         .with_max_level(Level::INFO)

@@ -65,7 +65,7 @@ impl Output {
 
     /// Prints the report of a change, and says what was done if that fails: the change is made all the same.
     pub(crate) fn change<T: Serialize>(self, value: &T, text: impl Fn() -> String) -> Result<(), Failure> {
-        made(self.value(value, &text), text)
+        add_lost_report(self.value(value, &text), text)
     }
 
     /// Prints the result of a change of a `thing`: `texts[0]` if something was changed, else `texts[1]`.
@@ -85,7 +85,10 @@ impl Output {
 }
 
 /// Adds what a change has `done` to the failure to print its report, so that the operator does not make the change again.
-pub(crate) fn made(printed: Result<(), Failure>, done: impl FnOnce() -> String) -> Result<(), Failure> {
+pub(crate) fn add_lost_report(
+    printed: Result<(), Failure>,
+    done: impl FnOnce() -> String,
+) -> Result<(), Failure> {
     printed.map_err(|failure| match failure {
         Failure::Failed(text) => Failure::Failed(format!(
             "the change was made, but its report could not be written: {text}: {}",
@@ -96,7 +99,10 @@ pub(crate) fn made(printed: Result<(), Failure>, done: impl FnOnce() -> String) 
 }
 
 /// Returns the failure of a change before that of printing its report. If both failed, its text says also what the report would have said.
-pub(crate) fn ended(change: Result<(), Failure>, printed: Result<(), Failure>) -> Result<(), Failure> {
+pub(crate) fn first_failure(
+    change: Result<(), Failure>,
+    printed: Result<(), Failure>,
+) -> Result<(), Failure> {
     let change = change.map_err(|mut failure| {
         if let (Some(text), Err(Failure::Failed(unprinted))) = (failure.text_mut(), &printed) {
             text.push_str("; ");
@@ -107,17 +113,17 @@ pub(crate) fn ended(change: Result<(), Failure>, printed: Result<(), Failure>) -
     change.and(printed)
 }
 
-/// Returns [inert] JSON in one line, or with line breaks and indentation.
+/// Returns [sanitized](sanitize_json) JSON in one line, or with line breaks and indentation.
 pub(crate) fn json<T: Serialize>(value: &T, pretty: bool) -> Result<String, Failure> {
     let text = serde_json::to_string(value);
     let text = text.map_err(|error| Failure::Failed(format!("cannot write the result as JSON: {error}")))?;
-    let line = inert(&text);
+    let line = sanitize_json(&text);
     Ok(if pretty { indented_json(&line, usize::MAX).0 } else { line })
 }
 
 /// Returns a JSON text in one line that controls no terminal: without the line breaks between its tokens, which a sender may have put into
 /// its payload, and with the hidden characters of its strings escaped. Its values stay the same.
-pub(crate) fn inert(json: &str) -> String {
+pub(crate) fn sanitize_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
         match c {

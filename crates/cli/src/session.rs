@@ -15,7 +15,7 @@ use crate::exit::Failure;
 use crate::output::say;
 use crate::text::argument;
 
-const VARIABLE: &str = "JOBQUEUE_STORAGE";
+const STORAGE_VARIABLE: &str = "JOBQUEUE_STORAGE";
 
 /// The access to the storage that a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,10 +34,10 @@ pub(crate) enum Need {
 
 /// The chosen storage, and the command's access to it.
 pub(crate) struct Session {
-    /// The operator's view. Of a storage [to be made](Self::is_to_be_made) it has the name only, and an empty one in memory.
+    /// The operator's view. Of a storage [to be made](Self::needs_creation) it has the name only, and an empty one in memory.
     pub(crate) admin: Admin,
     /// True if [`create`](Self::create) creates or migrates the storage.
-    pub(crate) is_to_be_made: bool,
+    pub(crate) needs_creation: bool,
     /// Its connection string.
     pub(crate) storage: String,
     /// The options by which another command works on it.
@@ -78,7 +78,7 @@ impl Session {
                     .to_owned(),
             ));
         }
-        let session = Self::of_choice(global, choose(global)?, need).await?;
+        let session = Self::open_choice(global, choose(global)?, need).await?;
         if matches!(need, Need::Change | Need::Create) {
             note_unknown_operator(global);
         }
@@ -92,7 +92,7 @@ impl Session {
         let is_one = choices.len() == 1;
         let opened = choices.into_iter().map(async |choice| {
             let context = choice.context.clone().filter(|_| !is_one);
-            (context, Self::of_choice(global, choice, need).await)
+            (context, Self::open_choice(global, choice, need).await)
         });
         let opened = join_all(opened).await.into_iter().map(|(context, session)| match session {
             Err(failure) if is_one => Err(failure),
@@ -101,16 +101,16 @@ impl Session {
         opened.collect()
     }
 
-    async fn of_choice(global: &Global, choice: Choice, need: Need) -> Result<Self, Failure> {
+    async fn open_choice(global: &Global, choice: Choice, need: Need) -> Result<Self, Failure> {
         choice.check(need)?;
         // Nothing is made at a mistyped place, nor migrated by a newer command line.
-        let (storage, is_to_be_made) = match connect_existing(&choice.storage).await {
+        let (storage, needs_creation) = match connect_existing(&choice.storage).await {
             Err(error) if need == Need::Create && error.kind() == ErrorKind::Configuration => {
                 (choice.placeholder(&error), true)
             }
             opened => (opened?, false),
         };
-        Ok(Self { is_to_be_made, ..Self::new(global, &choice, need, storage)? })
+        Ok(Self { needs_creation, ..Self::new(global, &choice, need, storage)? })
     }
 
     /// Returns the command's access to the storage that was opened for a choice.
@@ -128,7 +128,7 @@ impl Session {
         };
         let mut admin = Admin::builder(storage)
             .access(access)
-            .operator(operator(global).unwrap_or_else(|| UNKNOWN.to_owned()));
+            .operator(operator(global).unwrap_or_else(|| UNKNOWN_OPERATOR.to_owned()));
         if let Some(path) = &global.audit_file {
             // A command that reads must not fail for a file that it does not write. A look that is recorded fails when it begins.
             let audit = if matches!(need, Need::Read | Need::Inspect) {
@@ -141,16 +141,16 @@ impl Session {
         let admin = admin.build();
         let is_billed = polls_are_billed(admin.storage().description());
         let (storage, context, file) = (choice.storage.clone(), choice.context.clone(), choice.file());
-        let (is_to_be_made, is_production) = (false, choice.is_production);
-        Ok(Self { admin, is_to_be_made, storage, options, context, is_production, file, is_billed })
+        let (needs_creation, is_production) = (false, choice.is_production);
+        Ok(Self { admin, needs_creation, storage, options, context, is_production, file, is_billed })
     }
 
     /// Returns the session of a test.
     #[cfg(test)]
-    pub(crate) fn of(admin: Admin) -> Self {
+    pub(crate) fn for_test(admin: Admin) -> Self {
         Self {
             admin,
-            is_to_be_made: false,
+            needs_creation: false,
             storage: String::new(),
             options: String::new(),
             context: None,
@@ -167,14 +167,14 @@ impl Session {
 
     /// Returns a command for a job, which it takes by its position.
     pub(crate) fn job_command(&self, command: &str, job: &JobReference) -> String {
-        let (queue, id, source) = parts(job);
+        let (queue, id, source) = job_arguments(job);
         let end = if job.id.starts_with('-') { " --" } else { "" };
         self.command(&format!("{command}{source}{end} {queue} {id}"))
     }
 
     /// Returns a command for the dead letters of a job, which it takes by a filter.
     pub(crate) fn letters_command(&self, command: &str, job: &JobReference) -> String {
-        let (queue, id, source) = parts(job);
+        let (queue, id, source) = job_arguments(job);
         self.command(&format!("{command} {queue} --id={id}{source}"))
     }
 
@@ -185,7 +185,7 @@ impl Session {
 
     /// Returns the storage, which is created or migrated if necessary.
     pub(crate) async fn create(&self) -> Result<Storage, Error> {
-        match self.is_to_be_made {
+        match self.needs_creation {
             true => Storage::connect(&self.storage).await,
             false => Ok(self.admin.storage().clone()),
         }
@@ -193,7 +193,7 @@ impl Session {
 }
 
 /// Returns the queue, the id and the option for the source of a job, as arguments.
-fn parts(job: &JobReference) -> (String, String, String) {
+fn job_arguments(job: &JobReference) -> (String, String, String) {
     let source = job.source.as_deref().map(|source| format!(" --source={}", argument(source)));
     (argument(&job.queue), argument(&job.id), source.unwrap_or_default())
 }
@@ -216,7 +216,7 @@ impl Choice {
     pub(crate) fn check(&self, need: Need) -> Result<(), Failure> {
         if !self.explicit && matches!(need, Need::Change | Need::Create) {
             return Err(Failure::Usage(format!(
-                "a change needs an explicit storage: add --context or --storage, or set {VARIABLE}; the default context is for reading only"
+                "a change needs an explicit storage: add --context or --storage, or set {STORAGE_VARIABLE}; the default context is for reading only"
             )));
         }
         if let Some(context) = self.context.as_deref().filter(|_| !self.explicit) {
@@ -250,7 +250,7 @@ pub(crate) fn choose_all(global: &Global) -> Result<Vec<Choice>, Failure> {
         return Err(Failure::Usage(format!("--context names `{name}` twice")));
     }
     let config = Config::read(global.config.as_deref())?;
-    names.iter().map(|name| of_context(&config, name, true)).collect()
+    names.iter().map(|name| context_choice(&config, name, true)).collect()
 }
 
 fn choose(global: &Global) -> Result<Choice, Failure> {
@@ -265,20 +265,20 @@ fn choose(global: &Global) -> Result<Choice, Failure> {
         return Ok(operate(storage.clone()));
     }
     if global.context.is_empty()
-        && let Some(storage) = variable(VARIABLE)?
+        && let Some(storage) = variable(STORAGE_VARIABLE)?
     {
         return Ok(operate(storage));
     }
     let config = Config::read(global.config.as_deref())?;
     let Some(name) = global.context.first().or(config.default.as_ref()) else {
         return Err(Failure::Usage(format!(
-            "no storage given: set {VARIABLE} to a storage string such as sqlite:jobs.db, or add --storage, or --context with a context of the configuration file"
+            "no storage given: set {STORAGE_VARIABLE} to a storage string such as sqlite:jobs.db, or add --storage, or --context with a context of the configuration file"
         )));
     };
-    of_context(&config, name, !global.context.is_empty())
+    context_choice(&config, name, !global.context.is_empty())
 }
 
-fn of_context(config: &Config, name: &str, explicit: bool) -> Result<Choice, Failure> {
+fn context_choice(config: &Config, name: &str, explicit: bool) -> Result<Choice, Failure> {
     let context = config.context(name)?;
     Ok(Choice {
         storage: context.storage(name)?,
@@ -295,7 +295,7 @@ fn polls_are_billed(storage: &str) -> bool {
 }
 
 /// The operator of a program whose user has no name, as in a container.
-const UNKNOWN: &str = "unknown";
+const UNKNOWN_OPERATOR: &str = "unknown";
 
 fn operator(global: &Global) -> Option<String> {
     let login = || ["USER", "USERNAME", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
@@ -306,7 +306,7 @@ fn operator(global: &Global) -> Option<String> {
 pub(crate) fn note_unknown_operator(global: &Global) {
     if operator(global).is_none() {
         say(&format!(
-            "changes are recorded as those of `{UNKNOWN}`: add --operator NAME or set JOBQUEUE_OPERATOR"
+            "changes are recorded as those of `{UNKNOWN_OPERATOR}`: add --operator NAME or set JOBQUEUE_OPERATOR"
         ));
     }
 }

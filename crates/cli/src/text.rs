@@ -6,24 +6,24 @@ use std::time::{Duration, SystemTime};
 pub(crate) use jobqueue_admin::short_duration as age;
 
 /// The most characters of a cell on a terminal.
-const CELL: usize = 60;
+const MAX_CELL_CHARS: usize = 60;
 
 /// The number of columns of the terminal on standard output; `None` for a pipe or a file, where no text is cut.
-static WIDTH: LazyLock<Option<usize>> = LazyLock::new(|| {
+static TERMINAL_WIDTH: LazyLock<Option<usize>> = LazyLock::new(|| {
     let size = terminal_size::terminal_size_of(std::io::stdout());
     size.map(|(width, _)| usize::from(width.0))
 });
 
 /// Cuts the lines of a table at the width of the terminal, if there is one. The last column keeps the room of a cell.
 pub(crate) fn fit<'l>(lines: impl IntoIterator<Item = &'l str>) -> String {
-    fit_to(*WIDTH, lines)
+    fit_to(*TERMINAL_WIDTH, lines)
 }
 
 fn fit_to<'l>(width: Option<usize>, lines: impl IntoIterator<Item = &'l str>) -> String {
     let mut lines = lines.into_iter().map(str::trim_end).peekable();
     // Two blanks are between two columns. Their names are ASCII.
     let last = lines.peek().and_then(|head| head.rfind("  ")).map_or(0, |end| end + 2);
-    let most = width.map(|width| width.max(last + CELL));
+    let most = width.map(|width| width.max(last + MAX_CELL_CHARS));
     lines.map(|line| most.map_or_else(|| line.to_owned(), |most| cut(line, most)) + "\n").collect()
 }
 
@@ -57,8 +57,8 @@ pub(crate) fn argument(text: &str) -> String {
 /// Returns a text for a cell: escaped, and cut where it is too long for a terminal.
 pub(crate) fn cell(text: &str) -> String {
     let cleaned = clean(text);
-    match *WIDTH {
-        Some(_) => cut(&cleaned, CELL),
+    match *TERMINAL_WIDTH {
+        Some(_) => cut(&cleaned, MAX_CELL_CHARS),
         None => cleaned,
     }
 }
@@ -123,7 +123,7 @@ mod tests {
         let shown = |width| fit_to(width, lines).lines().nth(1).unwrap().to_owned();
         assert_eq!(shown(None), format!("a-1  {error}"));
         assert_eq!(shown(Some(120)), format!("a-1  {}…", "ä".repeat(114)));
-        assert_eq!(shown(Some(40)).chars().count(), 5 + CELL, "no fewer than in a cell");
+        assert_eq!(shown(Some(40)).chars().count(), 5 + MAX_CELL_CHARS, "no fewer than in a cell");
         assert_eq!(shown(Some(300)), shown(None));
     }
 

@@ -7,16 +7,16 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use jobqueue_admin::{CancelPlan, CancelReport, IdentifiedJob, JobFilter, JobPlace, JobReference};
 use tokio_util::sync::CancellationToken;
 
-use super::dead_changes::{PlanFile, named, read_plan};
+use super::dead_changes::{PlanFile, named_jobs, read_plan};
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
-use crate::output::{ended, say};
+use crate::output::{first_failure, say};
 use crate::session::{Need, Session};
 use crate::text::{argument, clean, things};
 
 /// The number of jobs that are explained at the same time: each costs some twenty requests.
-const CHECKS_AT_ONCE: usize = 8;
+const CONCURRENT_CHECKS: usize = 8;
 
 #[derive(Args)]
 pub(crate) struct CancelArguments {
@@ -102,11 +102,11 @@ pub(crate) async fn run(
     if arguments.dry_run {
         let written = plan_file.map_or(Ok(()), |file| file.write(&plan));
         let printed = written.and(global.output.value(&plan, || preview(&plan)));
-        return ended(verdict(plan.complete, left_out, "would be cancelled"), printed);
+        return first_failure(verdict(plan.complete, left_out, "would be cancelled"), printed);
     }
     let report = session.admin.cancel_all(&plan).await?;
-    let printed = global.output.change(&report, || requested(&session, &report));
-    ended(verdict(report.complete, left_out, "were cancelled"), printed)
+    let printed = global.output.change(&report, || report_text(&session, &report));
+    first_failure(verdict(report.complete, left_out, "were cancelled"), printed)
 }
 
 /// Fails unless the plan has every job that was meant. A dry run fails too, because scripts continue with its plan.
@@ -127,7 +127,7 @@ async fn status(global: &Global, jobs: &[JobReference]) -> Result<(), Failure> {
     global.output.value(&cancellation, || clean(&cancellation.to_string()))
 }
 
-fn requested(session: &Session, report: &CancelReport) -> String {
+fn report_text(session: &Session, report: &CancelReport) -> String {
     let mut jobs = things(report.jobs.len(), "job");
     if let [JobReference { source: Some(source), .. }] = &report.jobs[..] {
         jobs.push_str(&format!(" of {}", clean(source)));
@@ -198,8 +198,8 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<Planned,
         (None, None, false) => {
             // One look for all; only what it does not show is looked for further.
             let jobs = session.admin.identify_all(&arguments.references()).await?;
-            let checks = jobs.iter().map(|found| require(session, found));
-            let jobs: Vec<_> = stream::iter(checks).buffered(CHECKS_AT_ONCE).try_collect().await?;
+            let checks = jobs.iter().map(|found| find_open(session, found));
+            let jobs: Vec<_> = stream::iter(checks).buffered(CONCURRENT_CHECKS).try_collect().await?;
             let (open, ended): (Vec<_>, Vec<_>) = jobs.into_iter().partition(Result::is_ok);
             let ended: Vec<String> = ended.into_iter().filter_map(Result::err).collect();
             if open.is_empty() {
@@ -218,7 +218,10 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<Planned,
 
 /// Returns the job with its sender, or the text of one that has ended: its request would stand for 30 days. Fails if there is certainly no
 /// such job.
-async fn require(session: &Session, found: &IdentifiedJob) -> Result<Result<JobReference, String>, Failure> {
+async fn find_open(
+    session: &Session,
+    found: &IdentifiedJob,
+) -> Result<Result<JobReference, String>, Failure> {
     if found.is_open && found.job.source.is_some() {
         return Ok(Ok(found.job.clone()));
     }
@@ -235,5 +238,5 @@ async fn require(session: &Session, found: &IdentifiedJob) -> Result<Result<JobR
 }
 
 fn preview(plan: &CancelPlan) -> String {
-    format!("{} would be cancelled\n{}", things(plan.jobs.len(), "job"), named(&plan.jobs))
+    format!("{} would be cancelled\n{}", things(plan.jobs.len(), "job"), named_jobs(&plan.jobs))
 }

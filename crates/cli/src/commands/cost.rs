@@ -6,13 +6,13 @@ use jobqueue_admin::{AzurePrices, WorkerOverview, WorkerRecord};
 
 use crate::text::count;
 
-const DAY: f64 = 86_400.0;
+const SECONDS_PER_DAY: f64 = 86_400.0;
 /// The seconds between two requests of an idle worker to a queue, unless configured otherwise.
-const IDLE_POLL: f64 = 5.0;
+const IDLE_POLL_SECONDS: f64 = 5.0;
 /// The seconds between two readings of a queue's settings.
-const SETTINGS: f64 = 30.0;
+const SETTINGS_READ_SECONDS: f64 = 30.0;
 /// The requests of a short job: a put, a delete, and its part of a get for 32.
-const JOB: f64 = 2.0 + 1.0 / 32.0;
+const REQUESTS_PER_JOB: f64 = 2.0 + 1.0 / 32.0;
 
 /// Prices for the estimate of a day's cost.
 #[derive(Debug, Clone, Copy, Args)]
@@ -40,9 +40,10 @@ impl Cost {
     pub(super) fn of(workers: &[WorkerOverview]) -> Self {
         let mut cost = Self::default();
         for record in workers.iter().filter(|worker| !worker.stale).map(|worker| &worker.record) {
-            cost.records += DAY / record.interval_seconds.max(0.001);
-            cost.idle += record.queues.len() as f64 * (DAY / IDLE_POLL + DAY / SETTINGS);
-            cost.jobs += jobs_a_day(record) * JOB;
+            cost.records += SECONDS_PER_DAY / record.interval_seconds.max(0.001);
+            cost.idle += record.queues.len() as f64
+                * (SECONDS_PER_DAY / IDLE_POLL_SECONDS + SECONDS_PER_DAY / SETTINGS_READ_SECONDS);
+            cost.jobs += jobs_a_day(record) * REQUESTS_PER_JOB;
         }
         cost
     }
@@ -70,7 +71,7 @@ fn jobs_a_day(record: &WorkerRecord) -> f64 {
     let up = time(&record.started).zip(time(&record.written));
     let seconds = up.map_or(0.0, |(started, written)| written.duration_since(started).as_secs_f64());
     // The rate of the first minute says nothing of a day.
-    if seconds < 60.0 { 0.0 } else { ended * DAY / seconds }
+    if seconds < 60.0 { 0.0 } else { ended * SECONDS_PER_DAY / seconds }
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::session::{Need, Session};
 use crate::text::{clean, last};
 
 /// The most dead letters with one id that are compared by their senders.
-const SENDERS: usize = 100;
+const MAX_LETTERS_OF_ID: usize = 100;
 
 #[derive(Subcommand)]
 pub(crate) enum DeadCommand {
@@ -130,7 +130,7 @@ pub(crate) async fn run(
 
 async fn list(global: &Global, arguments: ListArguments, stop: &CancellationToken) -> Result<(), Failure> {
     let ListArguments { queue, filter, deep, limit } = arguments;
-    let (_, mut page) = look(global, &queue, &filter.selection(), deep.then_some(limit), stop).await?;
+    let (_, mut page) = search(global, &queue, &filter.selection(), deep.then_some(limit), stop).await?;
     page.letters.truncate(limit);
     let printed = global.output.page(&page, &page.letters, "dead letters", || rows(LETTERS, &page.letters));
     if page.matching > page.letters.len() as u64 {
@@ -141,7 +141,7 @@ async fn list(global: &Global, arguments: ListArguments, stop: &CancellationToke
 
 async fn stats(global: &Global, arguments: StatsArguments, stop: &CancellationToken) -> Result<(), Failure> {
     let StatsArguments { queue, filter } = arguments;
-    let (_, page) = look(global, &queue, &filter.selection(), Some(0), stop).await?;
+    let (_, page) = search(global, &queue, &filter.selection(), Some(0), stop).await?;
     let printed = global.output.page(&page, &page.errors, "dead letters", || rows(ERRORS, &page.errors));
     if page.ungrouped > 0 {
         say(&format!("{} more dead letters have other errors", page.ungrouped));
@@ -170,7 +170,7 @@ async fn outcome(
             "{ended} ended, {open} wait or run, {} died again, {left} are dead letters, {unknown} unknown\n",
             dead_again.len()
         );
-        for died in dead_again.iter().take(dead_changes::NAMED) {
+        for died in dead_again.iter().take(dead_changes::MAX_NAMED) {
             let error = last(died.error.as_deref());
             text.push_str(&format!("  died again: {}: {error}\n", clean(&died.job.id)));
         }
@@ -189,7 +189,7 @@ async fn outcome(
 }
 
 /// Looks at the first dead letters, or at all of them if there is a limit.
-async fn look(
+async fn search(
     global: &Global,
     queue: &str,
     filter: &DeadLetterFilter,
@@ -219,7 +219,7 @@ async fn look(
 
 async fn show(global: &Global, arguments: ShowArguments, stop: &CancellationToken) -> Result<(), Failure> {
     let ShowArguments { letter, payload } = arguments;
-    let (session, letter) = one(global, &letter, stop).await?;
+    let (session, letter) = find_letter(global, &letter, stop).await?;
     if payload {
         let payload = session.admin.payload(&letter).await?;
         return global.output.value(&payload, || payload_text(&payload));
@@ -246,7 +246,7 @@ async fn resend(
         }
         None => None,
     };
-    let (_, letter) = one(global, &letter, stop).await?;
+    let (_, letter) = find_letter(global, &letter, stop).await?;
     let purge = session.letters_command("dead purge", &letter.reference());
     let payload = match given {
         Some(json) => RawPayload::Json(json),
@@ -271,19 +271,19 @@ async fn resend(
 }
 
 /// Returns one dead letter.
-async fn one(
+async fn find_letter(
     global: &Global,
     arguments: &LetterArguments,
     stop: &CancellationToken,
 ) -> Result<(Session, RawJob), Failure> {
     let LetterArguments { queue, id, source, deep } = arguments;
     let filter = DeadLetterFilter::new().ids([id.as_str()]).given(source.as_ref(), DeadLetterFilter::source);
-    let (session, mut page) = look(global, queue, &filter, deep.then_some(SENDERS), stop).await?;
+    let (session, mut page) = search(global, queue, &filter, deep.then_some(MAX_LETTERS_OF_ID), stop).await?;
     if page.letters.is_empty() {
         let text = format!("none of {} dead letters of `{queue}` has the id `{id}`", page.looked_at);
         return Err(match page.complete {
             true => Failure::NothingMatched(text),
-            false => Failure::Failed(text + &rest(&page, *deep)),
+            false => Failure::Failed(text + &why_incomplete(&page, *deep)),
         });
     }
     let sources: BTreeSet<_> = page.letters.iter().map(|letter| clean(&letter.source)).collect();
@@ -304,7 +304,7 @@ async fn one(
 
 /// Says that there are dead letters that were not looked at. Fails if they could not be.
 fn require_end(page: &DeadLetterPage, deep: bool) -> Result<(), Failure> {
-    let text = format!("looked at {} dead letters only{}", page.looked_at, rest(page, deep));
+    let text = format!("looked at {} dead letters only{}", page.looked_at, why_incomplete(page, deep));
     if page.stopped.is_some() {
         return Err(Failure::Failed(text));
     }
@@ -315,7 +315,7 @@ fn require_end(page: &DeadLetterPage, deep: bool) -> Result<(), Failure> {
 }
 
 /// Returns what became of the dead letters that were not looked at.
-fn rest(page: &DeadLetterPage, deep: bool) -> String {
+fn why_incomplete(page: &DeadLetterPage, deep: bool) -> String {
     match (&page.stopped, deep) {
         (Some(why), _) => format!("; {why}"),
         (None, true) => "; others hold the rest for up to 10 minutes, or it came meanwhile".to_owned(),

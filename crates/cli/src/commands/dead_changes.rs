@@ -24,7 +24,7 @@ use crate::session::{Need, Session};
 use crate::text::clean;
 
 /// The most jobs and skipped jobs that a text names.
-pub(super) const NAMED: usize = 10;
+pub(super) const MAX_NAMED: usize = 10;
 
 #[derive(Args)]
 pub(crate) struct BulkArguments {
@@ -67,7 +67,7 @@ pub(crate) async fn run(
     let selection = selection(&arguments)?;
     let session = match (arguments.dry_run, purges) {
         (true, _) => Session::open(global, Need::Inspect).await?,
-        (false, true) => ask(global, &arguments.queue, &selection, stop).await?,
+        (false, true) => confirm_purge(global, &arguments.queue, &selection, stop).await?,
         (false, false) => {
             let change = format!("put dead letters of `{}` back", arguments.queue);
             confirm::change(global, Need::Change, &change, stop).await?
@@ -85,7 +85,7 @@ pub(crate) async fn run(
     let bulk = bulk.dry_run(arguments.dry_run);
     let bulk = bulk.given(arguments.limit, Bulk::limit).given(arguments.rate, Bulk::per_second);
     let bulk = bulk.given(arguments.canary, Bulk::canary);
-    let report = bulk.on_progress(show_on(bar.clone(), queue)).run().await;
+    let report = bulk.on_progress(progress_listener(bar.clone(), queue)).run().await;
     bar.finish_and_clear();
     let report = report?;
     // A part of a plan would keep the same command from being run again.
@@ -95,11 +95,11 @@ pub(crate) async fn run(
         true => global.output.value(&report, || text(&report, purges)),
         false => global.output.change(&report, || text(&report, purges)),
     };
-    output::ended(written.and(verdict(&report, purges, arguments.limit, stop)), printed)
+    output::first_failure(written.and(verdict(&report, purges, arguments.limit, stop)), printed)
 }
 
 /// Returns the listener that shows the progress on `bar`.
-fn show_on(bar: ProgressBar, queue: &str) -> impl FnMut(BulkProgress) + Send {
+fn progress_listener(bar: ProgressBar, queue: &str) -> impl FnMut(BulkProgress) + Send {
     let mut held_up = None;
     move |progress| {
         if let Some(reason) = progress.held_up.filter(|reason| held_up.as_ref() != Some(reason)) {
@@ -183,7 +183,7 @@ fn unwritable(path: &Path, error: &dyn Display) -> Failure {
 }
 
 /// Opens the storage for a purge, and asks for the name of the queue before it.
-async fn ask(
+async fn confirm_purge(
     global: &Global,
     queue: &str,
     selection: &Selection,
@@ -208,10 +208,10 @@ async fn ask(
 }
 
 /// Returns the first jobs, each in a line, and the number of the others.
-pub(super) fn named(jobs: &[JobReference]) -> String {
-    let mut text: String = jobs.iter().take(NAMED).map(|job| format!("  {}\n", clean(&job.id))).collect();
-    if jobs.len() > NAMED {
-        text.push_str(&format!("  and {} more; --output json names all\n", jobs.len() - NAMED));
+pub(super) fn named_jobs(jobs: &[JobReference]) -> String {
+    let mut text: String = jobs.iter().take(MAX_NAMED).map(|job| format!("  {}\n", clean(&job.id))).collect();
+    if jobs.len() > MAX_NAMED {
+        text.push_str(&format!("  and {} more; --output json names all\n", jobs.len() - MAX_NAMED));
     }
     text
 }
@@ -252,9 +252,9 @@ fn text(report: &BulkReport, purges: bool) -> String {
         text.push_str(&batches(report));
     }
     if report.dry_run {
-        text.push_str(&named(&report.jobs));
+        text.push_str(&named_jobs(&report.jobs));
     }
-    for skipped in report.skipped.iter().take(NAMED) {
+    for skipped in report.skipped.iter().take(MAX_NAMED) {
         let moved = match (skipped.maybe_moved, purges) {
             (false, _) => "",
             (true, false) => " (perhaps in both queues)",

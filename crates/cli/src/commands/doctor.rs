@@ -51,7 +51,7 @@ impl Check {
         Self { check, subject: subject.map(str::to_owned), verdict, detail: detail.into() }
     }
 
-    fn of<T>(
+    fn from_result<T>(
         check: &'static str,
         subject: Option<&str>,
         result: Result<T, jobqueue::Error>,
@@ -68,7 +68,7 @@ impl Check {
 pub(crate) async fn run(global: &Global, arguments: DoctorArguments) -> Result<(), Failure> {
     // A SQLite file of another schema, or one that is damaged, is refused here.
     let opened = Session::open_all(global, Need::Inspect).await?;
-    let checks = contexts::read(&opened, async |session| Ok(checks_of(session, &arguments).await)).await?;
+    let checks = contexts::read(&opened, async |session| Ok(run_checks(session, &arguments).await)).await?;
     let mut checks: Vec<_> = checks.into_iter().map(|item| item.or_else(no_connection)).collect();
     // What needs attention is not buried under what is well.
     checks.sort_by_key(|item| std::cmp::Reverse(item.get().map(|check| check.verdict)));
@@ -86,7 +86,7 @@ pub(crate) async fn run(global: &Global, arguments: DoctorArguments) -> Result<(
     }
 }
 
-async fn checks_of(session: &Session, arguments: &DoctorArguments) -> Vec<Check> {
+async fn run_checks(session: &Session, arguments: &DoctorArguments) -> Vec<Check> {
     let storage = session.admin.storage().description();
     let queues = match session.admin.queues().await {
         Ok(queues) => queues,
@@ -95,9 +95,9 @@ async fn checks_of(session: &Session, arguments: &DoctorArguments) -> Vec<Check>
     let connected = format!("{storage} has {}", things(queues.len(), "queue"));
     let mut checks = vec![Check::new("connection", None, Verdict::Ok, connected)];
     let chosen = |queue: &QueueOverview| arguments.queue.is_empty() || arguments.queue.contains(&queue.name);
-    let unknown = missing(&arguments.queue, &queues);
+    let unknown = missing_queues(&arguments.queue, &queues);
     let queues: Vec<_> = queues.into_iter().filter(chosen).collect();
-    let of_queues = async {
+    let queue_results = async {
         let mut checks = Vec::new();
         for queue in &queues {
             checks.extend(queue_checks(session, queue).await);
@@ -105,14 +105,14 @@ async fn checks_of(session: &Session, arguments: &DoctorArguments) -> Vec<Check>
         checks
     };
     // Blobs that hang hold up several of them, each until its request is given up.
-    let (of_queues, advice, clock, workers, orphans) = tokio::join!(
-        of_queues,
+    let (queue_results, advice, clock, workers, orphans) = tokio::join!(
+        queue_results,
         storage_advice(session),
         clock(session),
         workers(session, arguments.prices, &queues),
         orphans(session)
     );
-    checks.extend(of_queues.into_iter().chain(unknown).chain(advice).chain([clock]));
+    checks.extend(queue_results.into_iter().chain(unknown).chain(advice).chain([clock]));
     checks.extend(workers.into_iter().chain([orphans]));
     checks
 }
@@ -121,7 +121,7 @@ fn no_connection(error: String) -> Check {
     Check::new("connection", None, Verdict::Failed, error)
 }
 
-fn missing(wanted: &[String], queues: &[QueueOverview]) -> Vec<Check> {
+fn missing_queues(wanted: &[String], queues: &[QueueOverview]) -> Vec<Check> {
     let is_missing = |name: &&String| !queues.iter().any(|queue| queue.name == **name);
     let check = |name: &String| Check::new("queue", Some(name), Verdict::Failed, "there is no such queue");
     wanted.iter().filter(is_missing).map(check).collect()
@@ -151,22 +151,22 @@ pub(super) async fn queue_checks(session: &Session, queue: &QueueOverview) -> Ve
         checks.extend(advice(session, &queue_name).await);
         let access = session.admin.storage().queues().check_access(&queue_name, Access::Process).await;
         let able = |()| (Verdict::Ok, "a worker may receive, update and delete".to_owned());
-        checks.push(Check::of("permissions", name, access.map_err(Into::into), able));
+        checks.push(Check::from_result("permissions", name, access.map_err(Into::into), able));
     }
     checks
 }
 
 /// Reports settings in the storage's own queue that should be changed.
 async fn advice(session: &Session, queue: &QueueName) -> Vec<Check> {
-    of_advice(Some(queue.as_str()), session.admin.storage().queues().advice(queue).await)
+    advice_checks(Some(queue.as_str()), session.admin.storage().queues().advice(queue).await)
 }
 
 /// Reports what should be changed about the storage as a whole.
 async fn storage_advice(session: &Session) -> Vec<Check> {
-    of_advice(None, session.admin.storage().queues().storage_advice().await)
+    advice_checks(None, session.admin.storage().queues().storage_advice().await)
 }
 
-fn of_advice(name: Option<&str>, advice: Result<Vec<Advice>, StoreError>) -> Vec<Check> {
+fn advice_checks(name: Option<&str>, advice: Result<Vec<Advice>, StoreError>) -> Vec<Check> {
     let all = match advice {
         Ok(all) => all,
         Err(error) => {
@@ -196,14 +196,14 @@ async fn workers(session: &Session, prices: Prices, queues: &[QueueOverview]) ->
         let detail = format!("{}: every job that ran there failed", queue.open_circuits(workers)?);
         Some(Check::new("circuit", Some(&queue.name), Verdict::Warning, detail))
     });
-    let of_queues: Vec<_> = unserved.chain(open).collect();
-    let present = Check::of("workers", None, found, |workers| {
+    let queue_results: Vec<_> = unserved.chain(open).collect();
+    let present = Check::from_result("workers", None, found, |workers| {
         let stale = workers.iter().filter(|worker| worker.stale).count();
         let detail = format!("{} present, {stale} stale", workers.len() - stale);
         (if stale > 0 { Verdict::Warning } else { Verdict::Ok }, detail)
     });
     let cost = cost.map(|cost| Check::new("cost", None, Verdict::Ok, cost.text(prices)));
-    std::iter::once(present).chain(of_queues).chain(cost).collect()
+    std::iter::once(present).chain(queue_results).chain(cost).collect()
 }
 
 /// Compares the clock of this machine with that of the storage: delays and leases count by the storage's.
@@ -215,7 +215,7 @@ async fn clock(session: &Session) -> Check {
         }
         measured => measured,
     };
-    Check::of("clock", None, measured, |skew| {
+    Check::from_result("clock", None, measured, |skew| {
         let (by, uncertain) = (skew.by.as_secs_f64(), skew.uncertain.as_secs_f64());
         if !skew.is_certain() {
             return (Verdict::Ok, format!("this machine and the storage agree within {uncertain:.1} s"));
@@ -230,7 +230,7 @@ async fn clock(session: &Session) -> Check {
 
 async fn orphans(session: &Session) -> Check {
     let swept = session.admin.sweep(SweepOptions::new().dry_run(true)).await;
-    Check::of("orphans", None, swept, |report| match report.removed {
+    Check::from_result("orphans", None, swept, |report| match report.removed {
         0 => (Verdict::Ok, format!("none among {} blobs", report.seen)),
         found => {
             let command = session.command("sweep");

@@ -39,17 +39,17 @@ pub(crate) async fn run(global: &Global, arguments: ExplainArguments) -> Result<
             let left = dead.into_iter().filter(|dead| !queues.iter().any(|queue| is_of(dead, queue)));
             let left = left.map(ToString::to_string).collect();
             let jobs = queues.iter().map(|name| of_queue(name.as_str(), &queue_or_id)).collect();
-            anywhere(&session, jobs, left).await?
+            explain_anywhere(&session, jobs, left).await?
         }
     };
     let printed = global.output.value(&explanation, || text(&session, &explanation));
-    match is_nowhere(&explanation) {
+    match is_not_found(&explanation) {
         true => Err(Failure::NothingMatched("the job was not found".to_owned())),
         false => printed,
     }
 }
 
-fn is_nowhere(explanation: &Explanation) -> bool {
+fn is_not_found(explanation: &Explanation) -> bool {
     explanation.reasons.iter().any(|reason| reason.code == "not_found")
 }
 
@@ -67,7 +67,7 @@ async fn explain(session: &Session, job: JobReference) -> Result<Explanation, Fa
 }
 
 /// Explains the only job that is found among `jobs`. `uncertain` names the queues that are not searched.
-async fn anywhere(
+async fn explain_anywhere(
     session: &Session,
     jobs: Vec<JobReference>,
     mut uncertain: Vec<String>,
@@ -77,17 +77,17 @@ async fn anywhere(
         let explanation = explain(session, job).await?;
         if explanation.place != JobPlace::Unseen || explanation.ended.is_some() {
             found.push(explanation);
-        } else if !is_nowhere(&explanation) {
+        } else if !is_not_found(&explanation) {
             uncertain.push(explanation.job.queue);
         }
     }
     if found.len() > 1 {
-        let names = listed(found.iter().map(|explanation| &explanation.job.queue));
+        let names = quoted_names(found.iter().map(|explanation| &explanation.job.queue));
         return Err(Failure::Usage(format!("the queues {names} have a job with this id: name one of them")));
     }
     if let Some(found) = found.pop() {
         if !uncertain.is_empty() {
-            let names = listed(uncertain.iter());
+            let names = quoted_names(uncertain.iter());
             say(&format!("not all messages of {names} were looked at: they may have a job with this id too"));
         }
         return Ok(found);
@@ -97,7 +97,7 @@ async fn anywhere(
             "no queue has a job with this id: it has ended, or never existed".to_owned(),
         ),
         false => {
-            let names = listed(uncertain.iter());
+            let names = quoted_names(uncertain.iter());
             Failure::Failed(format!(
                 "no job with this id was found; not all messages of {names} were looked at"
             ))
@@ -105,7 +105,7 @@ async fn anywhere(
     })
 }
 
-fn listed<'q>(queues: impl Iterator<Item = &'q String>) -> String {
+fn quoted_names<'q>(queues: impl Iterator<Item = &'q String>) -> String {
     queues.map(|queue| format!("`{queue}`")).collect::<Vec<_>>().join(", ")
 }
 

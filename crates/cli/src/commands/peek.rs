@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::{Failure, or_stop};
-use crate::output::{Column, ended, rows, say};
+use crate::output::{Column, first_failure, rows, say};
 use crate::session::{Need, Session};
 use crate::text::{cell, last, optional};
 
@@ -101,7 +101,7 @@ pub(crate) async fn run(
             return printed;
         }
         // A search ends after 100,000 messages, also without a result.
-        return ended(Err(Failure::Failed("the search has not met all jobs".to_owned())), printed);
+        return first_failure(Err(Failure::Failed("the search has not met all jobs".to_owned())), printed);
     } else if deep && limit > MAX_INSPECTED {
         return Err(Failure::Usage(format!(
             "a deep look holds all of its messages at once: at most {MAX_INSPECTED}"

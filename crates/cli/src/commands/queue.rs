@@ -18,20 +18,20 @@ use crate::text::{clean, duration, moment};
 #[derive(Subcommand)]
 pub(crate) enum QueueCommand {
     /// Shows a queue with its settings
-    Show(Name),
+    Show(QueueArgument),
     /// Creates a queue, and the SQLite file or the tables if they are missing; migrates those of an older release
-    Create(Name),
+    Create(QueueArgument),
     /// Pauses the queue: workers stop fetching within 30 seconds and finish their running jobs
     Pause(PauseArguments),
     /// Resumes the queue: workers fetch again within 30 seconds
-    Resume(Name),
+    Resume(QueueArgument),
     /// Compares or changes the settings of a queue
     #[command(subcommand)]
     Settings(settings::SettingsCommand),
 }
 
 #[derive(Args)]
-pub(crate) struct Name {
+pub(crate) struct QueueArgument {
     /// The name of the queue
     queue: String,
 }
@@ -60,17 +60,17 @@ pub(crate) async fn run(
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     match command {
-        QueueCommand::Show(Name { queue }) => {
+        QueueCommand::Show(QueueArgument { queue }) => {
             let session = Session::open(global, Need::Read).await?;
             let (found, workers) = join!(session.admin.queue(&queue), session.admin.workers());
             let found = found?;
             let circuits = workers.map_or_else(|_| "?".to_owned(), |workers| circuits(&found, &workers));
             global.output.value(&found, || show(&found, circuits))
         }
-        QueueCommand::Create(Name { queue }) => {
+        QueueCommand::Create(QueueArgument { queue }) => {
             let session = Session::open(global, Need::Create).await?;
-            let first = if session.is_to_be_made { "create or migrate the storage" } else { "" };
-            let and = if session.is_to_be_made { ", and " } else { "" };
+            let first = if session.needs_creation { "create or migrate the storage" } else { "" };
+            let and = if session.needs_creation { ", and " } else { "" };
             let change = format!("{first}{and}create the queue `{queue}`");
             confirm::production(&session, global.yes, &change, stop).await?;
             let changed = session.admin.create_queue_in(&queue, first, session.create()).await?;
@@ -88,7 +88,7 @@ pub(crate) async fn run(
             let texts = ["is paused; workers notice within 30 seconds", "was paused already"];
             global.output.changed("queue", &queue, changed, texts)
         }
-        QueueCommand::Resume(Name { queue }) => {
+        QueueCommand::Resume(QueueArgument { queue }) => {
             let change = format!("resume the queue `{queue}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.resume(&queue).await?;

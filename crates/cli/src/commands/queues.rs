@@ -139,7 +139,7 @@ mod tests {
         queue.error = Some("the dead letters cannot be counted".to_owned());
         let words = state(&queue, None);
         assert!(words.contains("cannot be counted") && words.contains("paused"), "{words}");
-        let session = Session::of(admin);
+        let session = Session::for_test(admin);
         let checks: Vec<_> = queue_checks(&session, &queue).await.iter().map(|check| check.check).collect();
         assert_eq!(checks, ["queue", "settings", "paused", "permissions"]);
     }

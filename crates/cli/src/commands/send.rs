@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
-use crate::output::{Column, Output, ended, made, rows, say};
+use crate::output::{Column, Output, add_lost_report, first_failure, rows, say};
 use crate::session::{Need, Session};
 use crate::text::{cell, duration, optional};
 
@@ -107,11 +107,11 @@ pub(crate) async fn run(
         result => result,
     };
     let printed = global.output.list(&sent, "jobs", || rows(COLUMNS, &sent));
-    let printed = if sent.is_empty() { printed } else { made(printed, || ids(&sent)) };
+    let printed = if sent.is_empty() { printed } else { add_lost_report(printed, || ids(&sent)) };
     if let Some(kind) = arguments.kind.as_deref().filter(|_| !sent.is_empty()) {
         note_unknown_kind(&session, &arguments.queue, kind).await;
     }
-    ended(result, printed)
+    first_failure(result, printed)
 }
 
 /// Says if no worker of the queue takes jobs of the kind. Nothing is said if the records of workers cannot be read.
@@ -122,12 +122,12 @@ pub(super) async fn note_unknown_kind(session: &Session, queue: &str, kind: &str
 }
 
 /// The most jobs that are sent at once.
-const TOGETHER: usize = 64;
+const MAX_CONCURRENT_SENDS: usize = 64;
 /// The number of bytes of input beyond which no further job is sent at once.
-const BYTES_TOGETHER: usize = 16 * 1024 * 1024;
+const MAX_CONCURRENT_BYTES: usize = 16 * 1024 * 1024;
 
 /// The time after which the lines that were read are sent, if no other has come: the input may be the output of a program that runs on.
-const SOON: Duration = Duration::from_millis(100);
+const LINE_WAIT: Duration = Duration::from_millis(100);
 
 /// Sends all jobs of the input. After an error, `sent` has the jobs sent so far.
 async fn send_all(
@@ -139,16 +139,16 @@ async fn send_all(
     let mut input = Input::open(&arguments.file, arguments.ndjson, stop).await?;
     if !arguments.ndjson {
         let data = input.next(stop).await?;
-        let one = job(arguments, &data).map_err(|failure| suggest_lines(failure, &data))?;
+        let one = parse_job(arguments, &data).map_err(|failure| suggest_lines(failure, &data))?;
         if !arguments.dry_run {
             sent.push(session.admin.send(&arguments.queue, one).await?);
         }
         return Ok(());
     }
-    let (mut jobs, mut bytes, mut together, mut last) = (Vec::new(), 0, TOGETHER, 0);
+    let (mut jobs, mut bytes, mut together, mut last) = (Vec::new(), 0, MAX_CONCURRENT_SENDS, 0);
     for number in 1_u64.. {
         let line = loop {
-            let wait = if jobs.is_empty() { Duration::MAX } else { SOON };
+            let wait = if jobs.is_empty() { Duration::MAX } else { LINE_WAIT };
             match timeout(wait, input.next(stop)).await {
                 Ok(line) => break line.map_err(|failure| at_line(failure, number, sent.len(), last))?,
                 Err(_) => {
@@ -158,7 +158,7 @@ async fn send_all(
             }
         };
         let text = Some(&*line).filter(|line| !line.trim_ascii().is_empty());
-        let wrong = match text.map(|line| job(arguments, line)) {
+        let wrong = match text.map(|line| parse_job(arguments, line)) {
             Some(Ok(job)) => {
                 // What has an order is sent one by one.
                 if arguments.options.in_order || job.is_in_order() {
@@ -171,7 +171,7 @@ async fn send_all(
             Some(Err(failure)) => Some(failure),
             None => None,
         };
-        if line.is_empty() || wrong.is_some() || jobs.len() >= together || bytes > BYTES_TOGETHER {
+        if line.is_empty() || wrong.is_some() || jobs.len() >= together || bytes > MAX_CONCURRENT_BYTES {
             (bytes, last) = (0, number);
             send_lines(session, arguments, std::mem::take(&mut jobs), sent).await?;
         }
@@ -197,7 +197,7 @@ impl Input {
     /// Opens the input. A signal ends the command also while it waits for the writer of a named pipe.
     pub(super) async fn open(file: &Path, by_line: bool, stop: &CancellationToken) -> Result<Self, Failure> {
         if file != Path::new("-") {
-            let opened = stop.run_until_cancelled(File::open(file)).await.ok_or_else(stopped)?;
+            let opened = stop.run_until_cancelled(File::open(file)).await.ok_or_else(interrupted)?;
             let opened = opened
                 .map_err(|e| Failure::Usage(format!("the file {} cannot be read: {e}", file.display())))?;
             return Ok(Self::new(opened, by_line));
@@ -223,13 +223,13 @@ impl Input {
         };
         tokio::select! {
             biased;
-            () = stop.cancelled() => Err(stopped()),
+            () = stop.cancelled() => Err(interrupted()),
             part = read => part,
         }
     }
 }
 
-fn stopped() -> Failure {
+fn interrupted() -> Failure {
     Failure::Interrupted("stopped while waiting for the input".to_owned())
 }
 
@@ -268,7 +268,7 @@ fn suggest_lines(failure: Failure, data: &[u8]) -> Failure {
 }
 
 /// Reads one job. Errors never quote the input.
-fn job(arguments: &SendArguments, data: &[u8]) -> Result<RawSend, Failure> {
+fn parse_job(arguments: &SendArguments, data: &[u8]) -> Result<RawSend, Failure> {
     let text = || std::str::from_utf8(data).map_err(|_| Failure::Usage("the input is not UTF-8".to_owned()));
     let job = match (&arguments.kind, &arguments.content_type) {
         (Some(kind), Some(media_type)) => RawSend::bytes(kind, media_type, data.to_vec())?,

@@ -16,18 +16,18 @@ use crate::args::{Given, Global};
 use crate::config::variable;
 use crate::exit::Failure;
 use crate::http;
-use crate::opening::{self, Lasting};
+use crate::opening::{self, LongLivedStorage};
 use crate::session::{Need, note_unknown_operator};
 
 /// The environment variables with the name and the password of who may change things.
-const OPERATOR: (&str, &str) = ("JOBQUEUE_AUTH_USER", "JOBQUEUE_AUTH_PASSWORD");
+const OPERATOR_VARIABLES: (&str, &str) = ("JOBQUEUE_AUTH_USER", "JOBQUEUE_AUTH_PASSWORD");
 /// The same of who only looks.
-const VIEWER: (&str, &str) = ("JOBQUEUE_VIEWER_USER", "JOBQUEUE_VIEWER_PASSWORD");
+const VIEWER_VARIABLES: (&str, &str) = ("JOBQUEUE_VIEWER_USER", "JOBQUEUE_VIEWER_PASSWORD");
 /// The environment variable with the token of programs that read figures.
-const TOKEN: &str = "JOBQUEUE_METRICS_TOKEN";
+const TOKEN_VARIABLE: &str = "JOBQUEUE_METRICS_TOKEN";
 
 /// How long requests that have begun may take after the signal to stop.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
 pub(crate) struct ServeArguments {
@@ -49,8 +49,8 @@ pub(crate) async fn run(
 ) -> Result<(), Failure> {
     let logins = Logins::read()?;
     let is_local = arguments.listen.ip().is_loopback();
-    if !is_local && !logins.any() && !arguments.behind_proxy {
-        let (user, password) = OPERATOR;
+    if !is_local && !logins.has_login() && !arguments.behind_proxy {
+        let (user, password) = OPERATOR_VARIABLES;
         return Err(Failure::Usage(format!(
             "{} can be reached by other machines: set {user} and {password}, or add --read-only --behind-proxy if a proxy authenticates the viewers",
             arguments.listen
@@ -63,8 +63,9 @@ pub(crate) async fn run(
     let tasks = TaskTracker::new();
     let has_operator = logins.operator.is_some();
     // A proxy passes on the name that browsers use.
-    let local_only = is_local && !logins.any() && !arguments.behind_proxy;
-    let pages = Pages { logins: Arc::new(logins), local_only, tasks: tasks.clone(), stop: stop.clone() };
+    let local_only = is_local && !logins.has_login() && !arguments.behind_proxy;
+    let pages =
+        DashboardSettings { logins: Arc::new(logins), local_only, tasks: tasks.clone(), stop: stop.clone() };
     let router = router(storages, &pages)?;
     let listener = TcpListener::bind(arguments.listen).await?;
     let address = listener.local_addr()?;
@@ -86,7 +87,7 @@ pub(crate) async fn run(
     }
     let patience = async {
         stop.cancelled().await;
-        tokio::time::sleep(PATIENCE).await;
+        tokio::time::sleep(SHUTDOWN_TIMEOUT).await;
     };
     tokio::select! {
         () = http::serve(listener, router, stop) => {}
@@ -100,9 +101,9 @@ pub(crate) async fn run(
 }
 
 /// Returns the pages and the health checks. The checks need no credentials: an orchestrator has none, and they expose nothing else.
-fn router(storages: Vec<Lasting>, pages: &Pages) -> Result<Router, Failure> {
+fn router(storages: Vec<LongLivedStorage>, pages: &DashboardSettings) -> Result<Router, Failure> {
     let mut dashboards = Vec::new();
-    for Lasting { context, session, later } in storages {
+    for LongLivedStorage { context, session, later } in storages {
         let dashboard = pages.of(session.admin).given(later, |away, later| {
             let pages = pages.clone();
             away.until(async move { pages.of(later.await.admin) })
@@ -122,14 +123,14 @@ fn router(storages: Vec<Lasting>, pages: &Pages) -> Result<Router, Failure> {
 
 /// The settings of all dashboards.
 #[derive(Clone)]
-struct Pages {
+struct DashboardSettings {
     logins: Arc<Logins>,
     local_only: bool,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-impl Pages {
+impl DashboardSettings {
     fn of(&self, admin: Admin) -> Dashboard {
         let dashboard = Dashboard::new(admin).tasks(self.tasks.clone()).stop_when(self.stop.clone());
         self.logins.set(dashboard).local_only(self.local_only)
@@ -145,21 +146,30 @@ struct Logins {
 
 impl Logins {
     fn read() -> Result<Self, Failure> {
-        let logins =
-            Self { operator: credentials(OPERATOR)?, viewer: credentials(VIEWER)?, token: variable(TOKEN)? };
-        if logins.token.is_some() && !logins.any() {
-            let text = format!("{TOKEN} without {} or {} leaves nobody a way in", OPERATOR.0, VIEWER.0);
+        let logins = Self {
+            operator: credentials(OPERATOR_VARIABLES)?,
+            viewer: credentials(VIEWER_VARIABLES)?,
+            token: variable(TOKEN_VARIABLE)?,
+        };
+        if logins.token.is_some() && !logins.has_login() {
+            let text = format!(
+                "{TOKEN_VARIABLE} without {} or {} leaves nobody a way in",
+                OPERATOR_VARIABLES.0, VIEWER_VARIABLES.0
+            );
             return Err(Failure::Usage(text));
         }
         // The first login that matches decides: the viewer would be the operator.
         if logins.viewer.is_some() && logins.viewer == logins.operator {
-            let text = format!("{} and {} are the same login: a viewer needs another", OPERATOR.0, VIEWER.0);
+            let text = format!(
+                "{} and {} are the same login: a viewer needs another",
+                OPERATOR_VARIABLES.0, VIEWER_VARIABLES.0
+            );
             return Err(Failure::Usage(text));
         }
         Ok(logins)
     }
 
-    fn any(&self) -> bool {
+    fn has_login(&self) -> bool {
         self.operator.is_some() || self.viewer.is_some()
     }
 

@@ -17,31 +17,31 @@ pub(crate) enum SettingsCommand {
     /// Shows the changes without making them
     Plan(PlanArguments),
     /// Makes the changes
-    Apply(Wanted),
+    Apply(WantedSettings),
 }
 
 #[derive(Args)]
 pub(crate) struct PlanArguments {
     #[command(flatten)]
-    wanted: Wanted,
+    wanted: WantedSettings,
     /// Exits with code 5 if a setting differs, for drift checks
     #[arg(long)]
     check: bool,
 }
 
 #[derive(Args)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedSettings {
     /// The name of the queue
     queue: String,
     /// The settings to change; others are kept
-    #[arg(value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(value_name = "NAME=VALUE", value_parser = name_and_value)]
     settings: Vec<(String, String)>,
     /// The setting to remove, so that its default applies
     #[arg(long, value_name = "NAME")]
     unset: Vec<String>,
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+fn name_and_value(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(name, _)| !name.is_empty());
     let (name, value) = parts.ok_or("write NAME=VALUE, for example poisonthreshold=3")?;
     Ok((name.to_owned(), value.to_owned()))
@@ -79,7 +79,7 @@ pub(crate) async fn run(
     }
 }
 
-async fn plan(session: &Session, wanted: &Wanted) -> Result<SettingsPlan, Failure> {
+async fn plan(session: &Session, wanted: &WantedSettings) -> Result<SettingsPlan, Failure> {
     if wanted.settings.is_empty() && wanted.unset.is_empty() {
         return Err(Failure::Usage("no setting given: write NAME=VALUE or --unset NAME".to_owned()));
     }

@@ -13,16 +13,16 @@ use super::{QueueRow, print, read};
 use crate::args::Global;
 use crate::contexts::items;
 use crate::exit::Failure;
-use crate::opening::{self, Lasting};
+use crate::opening::{self, LongLivedStorage};
 use crate::output::{Output, say};
 use crate::session::{Need, Session};
 use crate::text::{clean, time};
 
 /// The time after which a storage that does not answer holds up the lists of the others no longer.
-const PATIENCE: Duration = Duration::from_secs(9);
+const READ_TIMEOUT: Duration = Duration::from_secs(9);
 
 /// The sequence that puts the cursor at the top and clears a terminal.
-const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+const CLEAR_SCREEN: &str = "\u{1b}[H\u{1b}[2J";
 
 /// A storage that is watched.
 struct Watched {
@@ -41,7 +41,7 @@ pub(super) async fn run(
     let mut watched = Vec::new();
     let mut later = FuturesUnordered::new();
     for (index, storage) in opening::open(global, Need::Read).await?.into_iter().enumerate() {
-        let Lasting { context, session, later: opened } = storage;
+        let LongLivedStorage { context, session, later: opened } = storage;
         watched.push(Watched { context, session, last: None });
         later.extend(opened.map(|opened| async move { (index, opened.await) }));
     }
@@ -73,9 +73,9 @@ pub(super) async fn run(
 /// Reads the list and prints it: as a table with the time at which it was read, in place of the one before.
 async fn list(output: Output, watched: &mut [Watched]) -> Result<(), Failure> {
     let began = SystemTime::now();
-    let late = |_| Err(Failure::Failed(format!("no answer within {PATIENCE:?}")));
+    let late = |_| Err(Failure::Failed(format!("no answer within {READ_TIMEOUT:?}")));
     let lists = watched.iter().map(async |storage| {
-        let list = timeout(PATIENCE, read(&storage.session)).await.unwrap_or_else(late);
+        let list = timeout(READ_TIMEOUT, read(&storage.session)).await.unwrap_or_else(late);
         list.map_or_else(|failure| (Err(failure), None), |(rows, note)| (Ok(rows), note))
     });
     let lists = join_all(lists).await;
@@ -93,7 +93,7 @@ async fn list(output: Output, watched: &mut [Watched]) -> Result<(), Failure> {
     }
     // Without any list, the last screen stays.
     let shown = items(shown)?;
-    let clear = if io::stdout().is_terminal() { CLEAR } else { "" };
+    let clear = if io::stdout().is_terminal() { CLEAR_SCREEN } else { "" };
     crate::output::print(&format!("{clear}{head}"))?;
     print(output, &shown)
 }
