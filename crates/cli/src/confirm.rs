@@ -38,9 +38,10 @@ pub(crate) async fn typed(
         () = stop.cancelled() => return Err(Failure::Interrupted("nothing was changed".to_owned())),
         answer = reading => answer.map_err(|_| Failure::Failed("the answer cannot be read".to_owned()))??,
     };
-    match answer.trim() == word {
-        true => Ok(()),
-        false => Err(Failure::Refused("the answer does not match: nothing was changed".to_owned())),
+    if answer.trim() == word {
+        Ok(())
+    } else {
+        Err(Failure::Refused("the answer does not match: nothing was changed".to_owned()))
     }
 }
 

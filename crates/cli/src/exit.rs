@@ -59,9 +59,10 @@ impl Failure {
             Self::Differs(_) => 5,
             Self::Interrupted(_) => 130,
         };
-        let prefix = match io::stderr().is_terminal() && colour_is_wanted() {
-            true => "\u{1b}[1;31merror:\u{1b}[0m",
-            false => "error:",
+        let prefix = if io::stderr().is_terminal() && colour_is_wanted() {
+            "\u{1b}[1;31merror:\u{1b}[0m"
+        } else {
+            "error:"
         };
         let _ = writeln!(io::stderr(), "{prefix} {}", clean(&self.into_text()));
         ExitCode::from(code)

@@ -82,8 +82,9 @@ fn init_logging(serves: bool) {
     let changes = if serves { Level::INFO } else { Level::WARN };
     let shown = Targets::new().with_default(Level::WARN).with_target("jobqueue_admin", changes);
     // Only a subscriber that exists already makes it fail; then that one shows the warnings.
-    let _ = match serves {
-        true => lines.finish().with(shown).try_init(),
-        false => lines.without_time().finish().with(shown).try_init(),
+    let _ = if serves {
+        lines.finish().with(shown).try_init()
+    } else {
+        lines.without_time().finish().with(shown).try_init()
     };
 }

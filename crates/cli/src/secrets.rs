@@ -23,16 +23,15 @@ fn has_database_password(text: &str) -> bool {
 
 /// Refuses arguments with a secret, before anything could print them.
 pub(crate) fn refuse_in(arguments: &[OsString]) -> Result<(), Failure> {
-    let refused = arguments.iter().any(|argument| has_secret(&argument.to_string_lossy()));
-    match refused {
-        false => Ok(()),
-        true => Err(Failure::Usage(
-            "an argument contains a key or a signature, which the list of processes shows to others; set the environment variable \
-             JOBQUEUE_STORAGE to the storage string, or name a context of the configuration file with --context; then replace \
-             the key, which may be in the history of your shell"
-                .to_owned(),
-        )),
+    if !arguments.iter().any(|argument| has_secret(&argument.to_string_lossy())) {
+        return Ok(());
     }
+    Err(Failure::Usage(
+        "an argument contains a key or a signature, which the list of processes shows to others; set the environment variable \
+         JOBQUEUE_STORAGE to the storage string, or name a context of the configuration file with --context; then replace \
+         the key, which may be in the history of your shell"
+            .to_owned(),
+    ))
 }
 
 #[cfg(test)]

@@ -185,9 +185,10 @@ impl Session {
 
     /// Returns the storage, which is created or migrated if necessary.
     pub(crate) async fn create(&self) -> Result<Storage, Error> {
-        match self.needs_creation {
-            true => Storage::connect(&self.storage).await,
-            false => Ok(self.admin.storage().clone()),
+        if self.needs_creation {
+            Storage::connect(&self.storage).await
+        } else {
+            Ok(self.admin.storage().clone())
         }
     }
 }

@@ -48,10 +48,7 @@ pub(crate) fn clean(text: &str) -> String {
 pub(crate) fn argument(text: &str) -> String {
     let cleaned = clean(text);
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
-    match cleaned.chars().all(is_plain) {
-        true => cleaned,
-        false => format!("'{}'", cleaned.replace('\'', r"'\''")),
-    }
+    if cleaned.chars().all(is_plain) { cleaned } else { format!("'{}'", cleaned.replace('\'', r"'\''")) }
 }
 
 /// Returns a text for a cell: escaped, and cut where it is too long for a terminal.

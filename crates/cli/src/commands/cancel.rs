@@ -80,12 +80,11 @@ pub(crate) async fn run(
     if arguments.status {
         return status(global, &arguments.references()).await;
     }
-    let session = match arguments.dry_run {
-        true => Session::open(global, Need::Read).await?,
-        false => {
-            let change = format!("cancel jobs of `{}`", arguments.queue);
-            confirm::change(global, Need::Change, &change, stop).await?
-        }
+    let session = if arguments.dry_run {
+        Session::open(global, Need::Read).await?
+    } else {
+        let change = format!("cancel jobs of `{}`", arguments.queue);
+        confirm::change(global, Need::Change, &change, stop).await?
     };
     let plan_file =
         arguments.plan.as_deref().filter(|_| arguments.dry_run).map(PlanFile::create).transpose()?;
@@ -205,7 +204,9 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<Planned,
             if open.is_empty() {
                 return Err(Failure::NothingMatched(format!("nothing was changed: {}", ended.join("; "))));
             }
-            ended.iter().for_each(|text| say(&format!("left out: {text}")));
+            for text in &ended {
+                say(&format!("left out: {text}"));
+            }
             let plan = CancelPlan::of_jobs(open.into_iter().filter_map(Result::ok));
             Ok(Planned { plan, ended: ended.len() })
         }

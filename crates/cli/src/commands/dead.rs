@@ -159,10 +159,11 @@ async fn outcome(
 ) -> Result<(), Failure> {
     let plan = dead_changes::read_letters(&arguments.plan, arguments.any_storage)?;
     let session = Session::open(global, if arguments.deep { Need::Inspect } else { Need::Read }).await?;
-    let outcome = match arguments.deep {
+    let outcome = if arguments.deep {
         // It holds dead letters: it is not dropped.
-        true => session.admin.stop_when(stop.clone()).search_outcome(&plan).await?,
-        false => or_stop(async { Ok(session.admin.outcome(&plan).await?) }, stop, "interrupted").await?,
+        session.admin.stop_when(stop.clone()).search_outcome(&plan).await?
+    } else {
+        or_stop(async { Ok(session.admin.outcome(&plan).await?) }, stop, "interrupted").await?
     };
     let printed = global.output.value(&outcome, || {
         let PlanOutcome { left, open, ended, dead_again, unknown, .. } = &outcome;
@@ -281,9 +282,10 @@ async fn find_letter(
     let (session, mut page) = search(global, queue, &filter, deep.then_some(MAX_LETTERS_OF_ID), stop).await?;
     if page.letters.is_empty() {
         let text = format!("none of {} dead letters of `{queue}` has the id `{id}`", page.looked_at);
-        return Err(match page.complete {
-            true => Failure::NothingMatched(text),
-            false => Failure::Failed(text + &why_incomplete(&page, *deep)),
+        return Err(if page.complete {
+            Failure::NothingMatched(text)
+        } else {
+            Failure::Failed(text + &why_incomplete(&page, *deep))
         });
     }
     let sources: BTreeSet<_> = page.letters.iter().map(|letter| clean(&letter.source)).collect();

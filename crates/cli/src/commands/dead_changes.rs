@@ -91,9 +91,10 @@ pub(crate) async fn run(
     // A part of a plan would keep the same command from being run again.
     let ended = plan_file.filter(|_| report.stopped.is_none());
     let written = ended.map_or(Ok(()), |file| file.write(&report.plan()));
-    let printed = match arguments.dry_run {
-        true => global.output.value(&report, || text(&report, purges)),
-        false => global.output.change(&report, || text(&report, purges)),
+    let printed = if arguments.dry_run {
+        global.output.value(&report, || text(&report, purges))
+    } else {
+        global.output.change(&report, || text(&report, purges))
     };
     output::first_failure(written.and(verdict(&report, purges, arguments.limit, stop)), printed)
 }

@@ -43,9 +43,10 @@ pub(crate) async fn run(global: &Global, arguments: ExplainArguments) -> Result<
         }
     };
     let printed = global.output.value(&explanation, || text(&session, &explanation));
-    match is_not_found(&explanation) {
-        true => Err(Failure::NothingMatched("the job was not found".to_owned())),
-        false => printed,
+    if is_not_found(&explanation) {
+        Err(Failure::NothingMatched("the job was not found".to_owned()))
+    } else {
+        printed
     }
 }
 
@@ -92,17 +93,12 @@ async fn explain_anywhere(
         }
         return Ok(found);
     }
-    Err(match uncertain.is_empty() {
-        true => Failure::NothingMatched(
-            "no queue has a job with this id: it has ended, or never existed".to_owned(),
-        ),
-        false => {
-            let names = quoted_names(uncertain.iter());
-            Failure::Failed(format!(
-                "no job with this id was found; not all messages of {names} were looked at"
-            ))
-        }
-    })
+    if uncertain.is_empty() {
+        let text = "no queue has a job with this id: it has ended, or never existed";
+        return Err(Failure::NothingMatched(text.to_owned()));
+    }
+    let names = quoted_names(uncertain.iter());
+    Err(Failure::Failed(format!("no job with this id was found; not all messages of {names} were looked at")))
 }
 
 fn quoted_names<'q>(queues: impl Iterator<Item = &'q String>) -> String {

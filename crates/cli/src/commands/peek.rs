@@ -109,11 +109,10 @@ pub(crate) async fn run(
     } else if deep {
         let session = Session::open(global, Need::Inspect).await?;
         // Of each key a deep look shows the first job in order alone, where the storage keeps the order.
-        let instead = match session.admin.shows_all_jobs() {
-            true => {
-                " `peek --state waiting` shows all jobs without that, also those that wait for another of their key."
-            }
-            false => "",
+        let instead = if session.admin.shows_all_jobs() {
+            " `peek --state waiting` shows all jobs without that, also those that wait for another of their key."
+        } else {
+            ""
         };
         let question = format!(
             "A deep look receives up to {limit} messages of `{queue}` and puts them back: workers do not see them meanwhile, \
@@ -127,7 +126,9 @@ pub(crate) async fn run(
         }
         if jobs.len() < limit {
             let length = session.admin.queue(&queue).await.ok().and_then(|queue| queue.length);
-            unreceived(length, jobs.len()).iter().for_each(|text| say(text));
+            if let Some(text) = unreceived(length, jobs.len()) {
+                say(&text);
+            }
         }
         jobs
     } else {

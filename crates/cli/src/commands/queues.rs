@@ -38,7 +38,9 @@ pub(crate) async fn run(
         let opened = Session::open_all(global, Need::Read).await?;
         let rows = async |session: &Session| {
             let (rows, note) = read(session).await?;
-            note.iter().for_each(|note| say(note));
+            if let Some(note) = note {
+                say(&note);
+            }
             Ok(rows)
         };
         return print(global.output, &contexts::read(&opened, rows).await?);

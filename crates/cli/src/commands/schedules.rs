@@ -70,10 +70,7 @@ pub(crate) async fn run(
             let trigger = session.admin.trigger_schedule(&name).await?;
             let text = || format!("schedule {} {}", clean(&name), answer(trigger));
             let value = json!({ "schedule": name, "changed": trigger.new, "led": trigger.led });
-            match trigger.new {
-                true => global.output.change(&value, text),
-                false => global.output.value(&value, text),
-            }
+            if trigger.new { global.output.change(&value, text) } else { global.output.value(&value, text) }
         }
     }
 }

@@ -74,10 +74,10 @@ struct Options {
 
 fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, for example tenant=blue")?;
-    match jobqueue::__internals::is_own_header(name) {
-        true => Err("the framework sets this header; an order is kept with --in-order".to_owned()),
-        false => Ok((name.to_owned(), value.to_owned())),
+    if jobqueue::__internals::is_own_header(name) {
+        return Err("the framework sets this header; an order is kept with --in-order".to_owned());
     }
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 pub(crate) async fn run(
@@ -87,9 +87,10 @@ pub(crate) async fn run(
 ) -> Result<(), Failure> {
     Admin::check_target(&arguments.queue)?;
     let change = format!("send to the queue `{}`", arguments.queue);
-    let session = match arguments.dry_run {
-        true => Session::open(global, Need::Read).await?,
-        false => confirm::change(global, Need::Change, &change, stop).await?,
+    let session = if arguments.dry_run {
+        Session::open(global, Need::Read).await?
+    } else {
+        confirm::change(global, Need::Change, &change, stop).await?
     };
     if arguments.dry_run {
         session.admin.queue(&arguments.queue).await?;
@@ -215,10 +216,11 @@ impl Input {
     /// Returns the next line, or the whole; nothing at the end. A signal ends the command also while it waits for input. Cancel-safe.
     pub(super) async fn next(&mut self, stop: &CancellationToken) -> Result<Vec<u8>, Failure> {
         let read = async {
-            match self.by_line {
-                true => self.from.read_until(b'\n', &mut self.part).await?,
-                false => self.from.read_to_end(&mut self.part).await?,
-            };
+            if self.by_line {
+                self.from.read_until(b'\n', &mut self.part).await?;
+            } else {
+                self.from.read_to_end(&mut self.part).await?;
+            }
             Ok(std::mem::take(&mut self.part))
         };
         tokio::select! {

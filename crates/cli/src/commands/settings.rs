@@ -57,13 +57,11 @@ pub(crate) async fn run(
             let session = Session::open(global, Need::Read).await?;
             let plan = plan(&session, &wanted).await?;
             let printed = global.output.value(&plan, || show(&plan));
-            match check && !plan.is_empty() {
-                true => Err(Failure::Differs(format!(
-                    "differs from the queue: {}",
-                    things(plan.changes.len(), "setting")
-                ))),
-                false => printed,
+            if check && !plan.is_empty() {
+                let settings = things(plan.changes.len(), "setting");
+                return Err(Failure::Differs(format!("the queue differs in {settings}")));
             }
+            printed
         }
         SettingsCommand::Apply(wanted) => {
             let session = Session::open(global, Need::Change).await?;

@@ -35,9 +35,10 @@ pub(crate) async fn run(
     arguments: SweepArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let session = match arguments.dry_run {
-        true => Session::open(global, Need::Read).await?,
-        false => confirm::change(global, Need::Change, "remove expired payloads and records", stop).await?,
+    let session = if arguments.dry_run {
+        Session::open(global, Need::Read).await?
+    } else {
+        confirm::change(global, Need::Change, "remove expired payloads and records", stop).await?
     };
     let options = SweepOptions::new()
         .grace(arguments.grace)
@@ -54,10 +55,8 @@ pub(crate) async fn run(
         let verb = if dry_run { "would be removed" } else { "removed" };
         format!("{removed} of {seen} blobs {verb} ({bytes} bytes), {failed} failed")
     };
-    let printed = match dry_run {
-        true => global.output.value(&swept, text),
-        false => global.output.change(&swept, text),
-    };
+    let printed =
+        if dry_run { global.output.value(&swept, text) } else { global.output.change(&swept, text) };
     if stop.is_cancelled() {
         return Err(Failure::Interrupted("interrupted before all blobs were examined".to_owned()));
     }
