@@ -1,4 +1,5 @@
-//! The storages of a command that lasts: one that is away when the command starts is opened later.
+//! The storages of a long-running command. A storage that is unavailable when the command starts is opened
+//! later.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -14,23 +15,23 @@ use crate::output::say;
 use crate::session::{Choice, Need, Session, choose_all};
 use crate::text::time;
 
-/// The time after which a storage that is still being opened counts as unavailable.
+/// The time that an attempt to open a storage may take before the storage counts as unavailable.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time between two attempts to open a storage.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A storage of a command that lasts.
+/// A storage of a long-running command.
 pub(crate) struct LongLivedStorage {
     /// The name of its context, if there are several.
     pub(crate) context: Option<String>,
-    /// Of a storage that is away, each request fails with the reason.
+    /// The session. While the storage is unavailable, each request fails with the reason.
     pub(crate) session: Session,
-    /// Resolves once the storage was opened; `None` if it is open.
+    /// Resolves to the session that replaces this one, once the storage is open; `None` if it already is.
     pub(crate) later: Option<BoxFuture<'static, Session>>,
 }
 
-/// Opens the storages that the arguments name, at the same time. Fails if the configuration is wrong, or if a storage cannot be opened for a reason that does
-/// not pass by itself.
+/// Opens the storages that the arguments name, concurrently. Fails if the configuration is wrong, or if a
+/// storage cannot be opened and the error is not retryable.
 pub(crate) async fn open(global: &Global, need: Need) -> Result<Vec<LongLivedStorage>, Failure> {
     let choices = choose_all(global)?;
     let is_one = choices.len() == 1;
@@ -61,12 +62,12 @@ async fn open_one(
         Err(_) => format!("no answer within {OPEN_TIMEOUT:?}"),
     };
     let unavailable = Arc::new(UnavailableStorage::new(&choice, reason));
-    say(&format!("{}; it is tried again until it is open", unavailable.text()));
+    say(&format!("{}; trying again until it is open", unavailable.text()));
     let session = Session::new(global, &choice, need, unavailable.storage())?;
     Ok((session, Some(Box::pin(open_later(global.clone(), choice, need, unavailable)))))
 }
 
-/// Tries to open a storage until it is open.
+/// Tries to open a storage until it succeeds.
 async fn open_later(
     global: Global,
     choice: Choice,
@@ -86,7 +87,7 @@ async fn open_later(
     }
 }
 
-/// Answers each request for a storage that is not open with the reason.
+/// Fails each request to a storage that is not open, with the reason.
 #[derive(Debug)]
 struct UnavailableStorage {
     name: String,
@@ -99,7 +100,7 @@ impl UnavailableStorage {
         let name = match (&choice.context, choice.file()) {
             (Some(context), _) => format!("the storage of `{context}`"),
             (None, Some(file)) => format!("sqlite:{file}"),
-            // Its string may have a password.
+            // The storage string may contain a password.
             (None, None) => "the storage".to_owned(),
         };
         Self { name, since: SystemTime::now(), reason: Mutex::new(reason) }
@@ -111,7 +112,7 @@ impl UnavailableStorage {
 
     fn text(&self) -> String {
         let reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
-        format!("{} could not be opened since {}: {reason}", self.name, time(self.since))
+        format!("{} has been unavailable since {}: {reason}", self.name, time(self.since))
     }
 
     fn error(&self) -> StoreError {

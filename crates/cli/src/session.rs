@@ -22,29 +22,31 @@ const STORAGE_VARIABLE: &str = "JOBQUEUE_STORAGE";
 pub(crate) enum Need {
     /// The command reads.
     Read,
-    /// The command reads, and records that others were refused a change.
+    /// The command reads, and records the changes that it refuses.
     Serve,
     /// The command receives messages and puts them back.
     Inspect,
     /// The command changes something.
     Change,
-    /// The command may create the SQLite file or the tables, or migrate them, by [`Session::create`]: once it is confirmed, allowed and recorded.
+    /// The command may create the SQLite file or the tables, or migrate them, with [`Session::create`], once
+    /// that is confirmed, allowed and recorded.
     Create,
 }
 
 /// The chosen storage, and the command's access to it.
 pub(crate) struct Session {
-    /// The operator's view. Of a storage [to be made](Self::needs_creation) it has the name only, and an empty one in memory.
+    /// The operator's view. If the storage [needs creation](Self::needs_creation), a view of an empty storage
+    /// in memory that has its name.
     pub(crate) admin: Admin,
     /// True if [`create`](Self::create) creates or migrates the storage.
     pub(crate) needs_creation: bool,
-    /// Its connection string.
+    /// The storage string.
     pub(crate) storage: String,
-    /// The options by which another command works on it.
+    /// The options that select the same storage in another command.
     options: String,
     /// The name of its context, unless the storage was given without one.
     pub(crate) context: Option<String>,
-    /// True if changes are to be confirmed.
+    /// True if changes must be confirmed.
     is_production: bool,
     /// The path of the SQLite file, if the storage is one.
     pub(crate) file: Option<String>,
@@ -62,7 +64,7 @@ pub(crate) struct Choice {
     explicit: bool,
 }
 
-/// A storage that was to be opened, or the reason why it was not.
+/// A storage that was opened, or the reason why it could not be.
 pub(crate) struct Opened {
     /// The name of its context, if there are several.
     pub(crate) context: Option<String>,
@@ -74,7 +76,8 @@ impl Session {
     pub(crate) async fn open(global: &Global, need: Need) -> Result<Self, Failure> {
         if global.context.len() > 1 {
             return Err(Failure::Usage(
-                "this command works on one storage: give one --context; only queues, workers, doctor and serve take several"
+                "this command works on one storage: give one --context; only queues, workers, doctor and \
+                 serve accept several"
                     .to_owned(),
             ));
         }
@@ -85,8 +88,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Opens the storages of all contexts that the arguments name, at the same time. Fails if the configuration is wrong, or if there is one
-    /// storage only and it cannot be opened.
+    /// Opens the storages of all contexts that the arguments name, concurrently. Fails if the configuration
+    /// is wrong, or if there is only one storage and it cannot be opened.
     pub(crate) async fn open_all(global: &Global, need: Need) -> Result<Vec<Opened>, Failure> {
         let choices = choose_all(global)?;
         let is_one = choices.len() == 1;
@@ -103,7 +106,7 @@ impl Session {
 
     async fn open_choice(global: &Global, choice: Choice, need: Need) -> Result<Self, Failure> {
         choice.check(need)?;
-        // Nothing is made at a mistyped place, nor migrated by a newer command line.
+        // Creates no storage at a mistyped place, and migrates none although this program may be newer.
         let (storage, needs_creation) = match connect_existing(&choice.storage).await {
             Err(error) if need == Need::Create && error.kind() == ErrorKind::Configuration => {
                 (choice.placeholder(&error), true)
@@ -130,7 +133,8 @@ impl Session {
             .access(access)
             .operator(operator(global).unwrap_or_else(|| UNKNOWN_OPERATOR.to_owned()));
         if let Some(path) = &global.audit_file {
-            // A command that reads must not fail for a file that it does not write. A look that is recorded fails when it begins.
+            // A command that reads must not fail because of a file that it does not write. An inspection,
+            // which is recorded, fails when it begins.
             let audit = if matches!(need, Need::Read | Need::Inspect) {
                 AuditFile::new(path)
             } else {
@@ -145,7 +149,7 @@ impl Session {
         Ok(Self { admin, needs_creation, storage, options, context, is_production, file, is_billed })
     }
 
-    /// Returns the session of a test.
+    /// Returns a session for a test.
     #[cfg(test)]
     pub(crate) fn for_test(admin: Admin) -> Self {
         Self {
@@ -165,20 +169,20 @@ impl Session {
         format!("`jobqueue{} {command}`", self.options)
     }
 
-    /// Returns a command for a job, which it takes by its position.
+    /// Returns a command that names a job by positional arguments.
     pub(crate) fn job_command(&self, command: &str, job: &JobReference) -> String {
         let (queue, id, source) = job_arguments(job);
         let end = if job.id.starts_with('-') { " --" } else { "" };
         self.command(&format!("{command}{source}{end} {queue} {id}"))
     }
 
-    /// Returns a command for the dead letters of a job, which it takes by a filter.
+    /// Returns a command that selects the dead letters of a job by a filter.
     pub(crate) fn letters_command(&self, command: &str, job: &JobReference) -> String {
         let (queue, id, source) = job_arguments(job);
         self.command(&format!("{command} {queue} --id={id}{source}"))
     }
 
-    /// Returns the name of a production context.
+    /// Returns the name of the context, if it is a production context.
     pub(crate) fn production(&self) -> Option<&str> {
         self.context.as_deref().filter(|_| self.is_production)
     }
@@ -193,7 +197,7 @@ impl Session {
     }
 }
 
-/// Returns the queue, the id and the option for the source of a job, as arguments.
+/// Returns the queue, the id and the `--source` option of a job, quoted as arguments.
 fn job_arguments(job: &JobReference) -> (String, String, String) {
     let source = job.source.as_deref().map(|source| format!(" --source={}", argument(source)));
     (argument(&job.queue), argument(&job.id), source.unwrap_or_default())
@@ -205,7 +209,8 @@ impl Choice {
         self.storage.trim().strip_prefix("sqlite:").map(str::to_owned)
     }
 
-    /// Returns an empty storage in memory with the name of the storage that was `refused`, for records of its creation.
+    /// Returns an empty storage in memory that has the name of the storage to create, for the records of its
+    /// creation. `refused` is the error of the attempt to open that storage.
     fn placeholder(&self, refused: &Error) -> Storage {
         let empty = Storage::memory();
         let file = self.file().map(|file| format!("sqlite:{file}"));
@@ -213,21 +218,23 @@ impl Choice {
         Storage::new(Arc::clone(empty.queues().store()), Arc::clone(empty.blobs()), name.unwrap_or_default())
     }
 
-    /// Refuses a change of the default context, and says that a command reads it.
+    /// Refuses a change in the default context, and prints a message if a command reads from it.
     pub(crate) fn check(&self, need: Need) -> Result<(), Failure> {
         if !self.explicit && matches!(need, Need::Change | Need::Create) {
             return Err(Failure::Usage(format!(
-                "a change needs an explicit storage: add --context or --storage, or set {STORAGE_VARIABLE}; the default context is for reading only"
+                "a change needs an explicit storage: add --context or --storage, or set {STORAGE_VARIABLE}; \
+                 the default context is for reading only"
             )));
         }
         if let Some(context) = self.context.as_deref().filter(|_| !self.explicit) {
-            // An alert may be that of another storage.
-            say(&format!("looks at the default context `{context}`"));
+            // The alert that the operator follows may be about another storage.
+            say(&format!("reading from the default context `{context}`"));
         }
         Ok(())
     }
 
-    /// Returns the options by which another command makes the same choice. A storage of the environment needs none.
+    /// Returns the options that select the same storage in another command. A storage from the environment
+    /// needs none.
     fn options(&self, global: &Global) -> String {
         let option = |name: &str, value: &str| format!(" --{name}={}", argument(value));
         match (&self.context, &global.storage) {
@@ -273,7 +280,8 @@ fn choose(global: &Global) -> Result<Choice, Failure> {
     let config = Config::read(global.config.as_deref())?;
     let Some(name) = global.context.first().or(config.default.as_ref()) else {
         return Err(Failure::Usage(format!(
-            "no storage given: set {STORAGE_VARIABLE} to a storage string such as sqlite:jobs.db, or add --storage, or --context with a context of the configuration file"
+            "no storage given: set {STORAGE_VARIABLE} to a storage string such as sqlite:jobs.db, or add \
+             --storage, or --context with a context of the configuration file"
         )));
     };
     context_choice(&config, name, !global.context.is_empty())
@@ -290,12 +298,12 @@ fn context_choice(config: &Config, name: &str, explicit: bool) -> Result<Choice,
     })
 }
 
-/// Returns whether idle workers send requests to this storage that are billed. Service Bus sends messages without being asked.
+/// Returns whether the polls of idle workers are billed. Service Bus pushes messages to its workers.
 fn polls_are_billed(storage: &str) -> bool {
     storage.starts_with("azure:")
 }
 
-/// The operator of a program whose user has no name, as in a container.
+/// The name of an operator who gave none and has no login name, as in a container.
 const UNKNOWN_OPERATOR: &str = "unknown";
 
 fn operator(global: &Global) -> Option<String> {
@@ -303,11 +311,12 @@ fn operator(global: &Global) -> Option<String> {
     global.operator.clone().or_else(login).filter(|name| !name.is_empty())
 }
 
-/// Says of a command that changes something under which name it is recorded if none is known.
+/// Prints under which name changes are recorded, if the name of the operator is unknown.
 pub(crate) fn note_unknown_operator(global: &Global) {
     if operator(global).is_none() {
         say(&format!(
-            "changes are recorded as those of `{UNKNOWN_OPERATOR}`: add --operator NAME or set JOBQUEUE_OPERATOR"
+            "changes are recorded under the name `{UNKNOWN_OPERATOR}`: add --operator NAME or set \
+             JOBQUEUE_OPERATOR"
         ));
     }
 }

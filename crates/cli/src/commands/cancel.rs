@@ -1,4 +1,4 @@
-//! `cancel`: jobs that wait or run, by their ids, by key, kind or batch, or those of a plan.
+//! `cancel`: cancels waiting and running jobs, selected by ids, by a filter or by a plan.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ use crate::output::{first_failure, say};
 use crate::session::{Need, Session};
 use crate::text::{argument, clean, things};
 
-/// The number of jobs that are explained at the same time: each costs some twenty requests.
+/// The number of jobs that are explained concurrently. Each costs about twenty requests.
 const CONCURRENT_CHECKS: usize = 8;
 
 #[derive(Args)]
@@ -24,7 +24,7 @@ pub(crate) struct CancelArguments {
     queue: String,
     /// The ids of the jobs
     ids: Vec<String>,
-    /// Cancels jobs of this sender; with ids, the sender if several use the same id
+    /// Cancels jobs of this sender; with ids, the sender of the jobs, if several senders use the same id
     #[arg(long)]
     source: Option<String>,
     /// Cancels jobs with this key
@@ -36,10 +36,11 @@ pub(crate) struct CancelArguments {
     /// Cancels the children of this batch
     #[arg(long, value_name = "ID", conflicts_with = "ids")]
     batch: Option<String>,
-    /// With --dry-run, writes the jobs to this file, which must not exist; without, cancels exactly the jobs of this file
+    /// With --dry-run, writes the jobs to this file, which must not exist; otherwise, cancels exactly the
+    /// jobs in this file
     #[arg(long, value_name = "FILE", conflicts_with = "ids")]
     plan: Option<PathBuf>,
-    /// Executes a plan that names another storage: one storage may have two descriptions
+    /// Executes the plan even if it names another storage, because one storage can have several names
     #[arg(long, requires = "plan")]
     any_storage: bool,
     /// Only lists the jobs
@@ -58,7 +59,7 @@ impl CancelArguments {
         self.ids.iter().map(job).collect()
     }
 
-    /// Returns the filter, if one is given. A sender selects jobs unless it belongs to ids.
+    /// Returns the filter, if the arguments have a condition. A sender is a condition unless ids are given.
     fn filter(&self) -> Option<JobFilter> {
         let conditions = [&self.key, &self.kind, &self.batch].into_iter().any(Option::is_some);
         let is_of_sender = self.source.is_some() && self.ids.is_empty();
@@ -96,7 +97,7 @@ pub(crate) async fn run(
         return Err(Failure::NothingMatched("no job matches".to_owned()));
     }
     if plan.jobs.is_empty() {
-        return Err(Failure::Failed("no job was found that matches; nothing was changed".to_owned()));
+        return Err(Failure::Failed("no matching job was found; nothing was changed".to_owned()));
     }
     if arguments.dry_run {
         let written = plan_file.map_or(Ok(()), |file| file.write(&plan));
@@ -108,19 +109,19 @@ pub(crate) async fn run(
     first_failure(verdict(report.complete, left_out, "were cancelled"), printed)
 }
 
-/// Fails unless the plan has every job that was meant. A dry run fails too, because scripts continue with its plan.
+/// Fails unless the plan has every selected job. A dry run fails too, because scripts continue with its plan.
 fn verdict(is_complete: bool, left_out: usize, done: &str) -> Result<(), Failure> {
     match (is_complete, left_out) {
         (true, 0) => Ok(()),
         (true, left_out) => {
-            Err(Failure::Failed(format!("left out, having ended: {}", things(left_out, "job"))))
+            Err(Failure::Failed(format!("already ended, and left out: {}", things(left_out, "job"))))
         }
         (false, _) => Err(Failure::Failed(format!("more jobs may match than {done}"))),
     }
 }
 
 async fn status(global: &Global, jobs: &[JobReference]) -> Result<(), Failure> {
-    let [job] = jobs else { return Err(Failure::Usage("--status shows one job".to_owned())) };
+    let [job] = jobs else { return Err(Failure::Usage("--status takes one id".to_owned())) };
     let admin = Session::open(global, Need::Read).await?.admin;
     let cancellation = admin.cancellation(&admin.identify(job).await?).await?;
     global.output.value(&cancellation, || clean(&cancellation.to_string()))
@@ -134,8 +135,8 @@ fn report_text(session: &Session, report: &CancelReport) -> String {
     match report.workers {
         0 => {
             format!(
-                "requested for {jobs}; no worker with a record serves the queue: the next one to start handles it, and one without a record runs \
-                 its jobs to their end"
+                "cancellation requested for {jobs}; no worker with a record serves the queue: the next \
+                 worker to start handles it, and a worker without a record runs its jobs to their end"
             )
         }
         workers => {
@@ -145,7 +146,7 @@ fn report_text(session: &Session, report: &CancelReport) -> String {
                 _ => session.command(&format!("cancel --status {} ID", argument(queue))),
             };
             let workers = things(workers as usize, "worker");
-            format!("requested for {jobs} from {workers}; {command} shows the result")
+            format!("cancellation requested for {jobs} from {workers}; {command} shows the result")
         }
     }
 }
@@ -153,12 +154,14 @@ fn report_text(session: &Session, report: &CancelReport) -> String {
 /// Returns why a plan may not have all jobs.
 fn why_incomplete(arguments: &CancelArguments, session: &Session) -> &'static str {
     match (arguments.filter(), session.admin.shows_all_jobs()) {
-        (None, _) => "the plan names not all jobs that matched",
+        (None, _) => "the plan does not name all jobs that matched",
         (Some(_), true) => {
-            "more jobs may match: some came meanwhile, or they are more than a plan has: 100,000, found among the first 100,000 of each state"
+            "more jobs may match: some arrived during the search, or there are more than a plan holds: \
+             100,000, found among the first 100,000 of each state"
         }
         (Some(_), false) => {
-            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers; with --batch alone also open children, by the ids that the batch gave them"
+            "more jobs may match: this storage shows only its first 32 visible jobs and the jobs in the \
+             records of workers; with --batch alone also open children, by the ids that the batch gave them"
         }
     }
 }
@@ -195,7 +198,7 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<Planned,
             }
         }
         (None, None, false) => {
-            // One look for all; only what it does not show is looked for further.
+            // One search for all jobs. Only jobs that it does not find are then explained one by one.
             let jobs = session.admin.identify_all(&arguments.references()).await?;
             let checks = jobs.iter().map(|found| find_open(session, found));
             let jobs: Vec<_> = stream::iter(checks).buffered(CONCURRENT_CHECKS).try_collect().await?;
@@ -217,8 +220,8 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<Planned,
     }
 }
 
-/// Returns the job with its sender, or the text of one that has ended: its request would stand for 30 days. Fails if there is certainly no
-/// such job.
+/// Returns the job with its sender, or a text if the job has ended, because a request to cancel it would
+/// stand for 30 days. Fails if the job certainly does not exist.
 async fn find_open(
     session: &Session,
     found: &IdentifiedJob,

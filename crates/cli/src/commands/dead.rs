@@ -1,4 +1,4 @@
-//! `dead`: dead letters, listed and shown.
+//! `dead`: lists, shows, counts and resends dead letters.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,22 +18,23 @@ use crate::output::{Output, print, rows, say};
 use crate::session::{Need, Session};
 use crate::text::{clean, last};
 
-/// The most dead letters with one id that are compared by their senders.
+/// The maximum number of dead letters with one id whose senders are compared.
 const MAX_LETTERS_OF_ID: usize = 100;
 
 #[derive(Subcommand)]
 pub(crate) enum DeadCommand {
     /// Lists the dead letters of a queue
     List(ListArguments),
-    /// Counts dead letters by their errors; meanwhile they are invisible to others
+    /// Counts dead letters by their errors; they are invisible to others while it runs
     Stats(StatsArguments),
     /// Shows one dead letter, with its history
     Show(ShowArguments),
-    /// Counts what became of the jobs of a plan after a redrive; succeeds if all have ended
+    /// Counts the outcomes of the jobs of a plan after its redrive; succeeds if all have ended
     Outcome(OutcomeArguments),
     /// Puts dead letters back into their queue, with their full number of attempts
     Redrive(dead_changes::BulkArguments),
-    /// Sends a copy of a dead letter as a new job, with another payload or to another queue; the dead letter stays
+    /// Sends a copy of a dead letter as a new job, with another payload or to another queue; the dead letter
+    /// stays
     Resend(ResendArguments),
     /// Deletes dead letters with their payloads; this cannot be undone
     Purge(dead_changes::BulkArguments),
@@ -48,7 +49,7 @@ pub(crate) struct ListArguments {
     /// Lists more than the first 32 dead letters by receiving them and putting them back
     #[arg(long)]
     deep: bool,
-    /// The maximum number of dead letters to list; without --deep they are among the first 32
+    /// The maximum number of dead letters to list; without --deep and --id, only the first 32 are looked at
     #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
     limit: usize,
 }
@@ -66,10 +67,10 @@ pub(crate) struct OutcomeArguments {
     /// The plan that was redriven
     #[arg(long, value_name = "FILE")]
     plan: PathBuf,
-    /// Takes a plan that names another storage
+    /// Accepts a plan that names another storage
     #[arg(long)]
     any_storage: bool,
-    /// Looks behind the first 32 dead letters too; meanwhile they are invisible to others
+    /// Looks beyond the first 32 dead letters; they are invisible to others while it runs
     #[arg(long)]
     deep: bool,
 }
@@ -87,13 +88,13 @@ pub(crate) struct ShowArguments {
 pub(crate) struct ResendArguments {
     #[command(flatten)]
     letter: LetterArguments,
-    /// The file with the payload in JSON, instead of that of the dead letter; `-` is standard input
+    /// The file with another payload in JSON; `-` is standard input [default: the payload of the dead letter]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The queue of the new job, instead of that of the dead letter
+    /// The queue of the new job [default: the queue of the dead letter]
     #[arg(long, value_name = "QUEUE")]
     to: Option<String>,
-    /// The id of the new job, to repeat a copy that may have been sent
+    /// The id of the new job, to repeat a send that may have succeeded [default: a new id]
     #[arg(long = "id", value_name = "ID")]
     new_id: Option<String>,
 }
@@ -104,10 +105,10 @@ struct LetterArguments {
     queue: String,
     /// The id of the job
     id: String,
-    /// The sender of the job, if several use this id
+    /// The sender of the job, if several senders use the same id
     #[arg(long)]
     source: Option<String>,
-    /// Lists more than the first 32 dead letters by receiving them and putting them back
+    /// Looks beyond the first 32 dead letters by receiving them and putting them back
     #[arg(long)]
     deep: bool,
 }
@@ -160,7 +161,7 @@ async fn outcome(
     let plan = dead_changes::read_letters(&arguments.plan, arguments.any_storage)?;
     let session = Session::open(global, if arguments.deep { Need::Inspect } else { Need::Read }).await?;
     let outcome = if arguments.deep {
-        // It holds dead letters: it is not dropped.
+        // The search holds dead letters, so it is not dropped: it ends by itself once `stop` fires.
         session.admin.stop_when(stop.clone()).search_outcome(&plan).await?
     } else {
         or_stop(async { Ok(session.admin.outcome(&plan).await?) }, stop, "interrupted").await?
@@ -168,7 +169,7 @@ async fn outcome(
     let printed = global.output.value(&outcome, || {
         let PlanOutcome { left, open, ended, dead_again, unknown, .. } = &outcome;
         let mut text = format!(
-            "{ended} ended, {open} wait or run, {} died again, {left} are dead letters, {unknown} unknown\n",
+            "{ended} ended, {open} wait or run, {} died again, {left} are still dead letters, {unknown} unknown\n",
             dead_again.len()
         );
         for died in dead_again.iter().take(dead_changes::MAX_NAMED) {
@@ -184,12 +185,12 @@ async fn outcome(
     match others {
         0 => printed,
         _ if stop.is_cancelled() => Err(Failure::Interrupted("interrupted".to_owned())),
-        1 => Err(Failure::Failed("1 job has not ended, or it is not known".to_owned())),
-        others => Err(Failure::Failed(format!("{others} jobs have not ended, or it is not known"))),
+        1 => Err(Failure::Failed("1 job has not ended, or its state is unknown".to_owned())),
+        others => Err(Failure::Failed(format!("{others} jobs have not ended, or their state is unknown"))),
     }
 }
 
-/// Looks at the first dead letters, or at all of them if there is a limit.
+/// Looks at the first dead letters or, if `deep` is set, at all of them, and returns at most so many.
 async fn search(
     global: &Global,
     queue: &str,
@@ -200,7 +201,7 @@ async fn search(
     let need = if deep.is_some() { Need::Inspect } else { Need::Read };
     let session = Session::open(global, need).await?;
     let page = match deep {
-        // It holds dead letters: it is not dropped.
+        // The search holds dead letters, so it is not dropped: it ends by itself once `stop` fires.
         Some(limit) => {
             let page =
                 session.admin.stop_when(stop.clone()).search_dead_letters(queue, filter, limit).await?;
@@ -239,7 +240,7 @@ async fn resend(
     let ResendArguments { letter, file, to, new_id } = arguments;
     let to = to.unwrap_or_else(|| letter.queue.clone());
     let session = confirm::change(global, Need::Change, &format!("send to the queue `{to}`"), stop).await?;
-    let given = match file {
+    let new_payload = match file {
         Some(path) => {
             let json = Input::open(&path, false, stop).await?.next(stop).await?;
             let json = serde_json::from_slice(&json);
@@ -249,7 +250,7 @@ async fn resend(
     };
     let (_, letter) = find_letter(global, &letter, stop).await?;
     let purge = session.letters_command("dead purge", &letter.reference());
-    let payload = match given {
+    let payload = match new_payload {
         Some(json) => RawPayload::Json(json),
         None => {
             or_stop(async { Ok(session.admin.payload(&letter).await?) }, stop, "nothing was sent").await?
@@ -271,7 +272,7 @@ async fn resend(
     Ok(())
 }
 
-/// Returns one dead letter.
+/// Returns the dead letter that the arguments name.
 async fn find_letter(
     global: &Global,
     arguments: &LetterArguments,
@@ -297,14 +298,14 @@ async fn find_letter(
     }
     if page.letters.len() > 1 {
         say(&format!(
-            "the job has {} dead letters; this is one of them, `dead list` has all",
+            "the job has {} dead letters, of which this is one; `dead list` lists all",
             page.letters.len()
         ));
     }
     Ok((session, page.letters.swap_remove(0)))
 }
 
-/// Says that there are dead letters that were not looked at. Fails if they could not be.
+/// Prints a message if not all dead letters were looked at. Fails if the search ended early.
 fn require_end(page: &DeadLetterPage, deep: bool) -> Result<(), Failure> {
     let text = format!("looked at {} dead letters only{}", page.looked_at, why_incomplete(page, deep));
     if page.stopped.is_some() {
@@ -316,11 +317,13 @@ fn require_end(page: &DeadLetterPage, deep: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns what became of the dead letters that were not looked at.
+/// Returns why not all dead letters were looked at, as the end of a sentence.
 fn why_incomplete(page: &DeadLetterPage, deep: bool) -> String {
     match (&page.stopped, deep) {
         (Some(why), _) => format!("; {why}"),
-        (None, true) => "; others hold the rest for up to 10 minutes, or it came meanwhile".to_owned(),
+        (None, true) => {
+            "; others hold the rest for up to 10 minutes, or it arrived during the search".to_owned()
+        }
         (None, false) => "; add --deep for all".to_owned(),
     }
 }
@@ -330,9 +333,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn look_that_ended_early_is_a_failure_with_its_cause() {
+    fn search_that_ended_early_fails_with_its_cause() {
         let mut page = DeadLetterPage::default();
-        assert!(require_end(&page, true).is_ok(), "others hold some, or some came meanwhile");
+        assert!(require_end(&page, true).is_ok(), "others hold some, or some arrived during the search");
         page.stopped = Some("a part of the queue did not answer".to_owned());
         let ended = require_end(&page, true);
         assert!(matches!(&ended, Err(Failure::Failed(why)) if why.contains("did not answer")), "{ended:?}");

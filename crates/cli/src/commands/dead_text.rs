@@ -1,4 +1,4 @@
-//! Dead letters as text: in tables, and one with its history.
+//! Dead letters as text: tables of several, and the details of one with its history.
 
 use jobqueue_admin::{ErrorGroup, RawJob, RawPayload};
 
@@ -62,7 +62,7 @@ pub(super) fn details(letter: &RawJob) -> String {
 
 pub(super) fn payload_text(payload: &RawPayload) -> String {
     let hidden =
-        || format!("{} bytes that are not a text; --output json prints them in base64", payload.bytes());
+        || format!("{} bytes that are not text; --output json prints them in base64", payload.bytes());
     match payload {
         RawPayload::None => String::new(),
         RawPayload::Json(json) => sanitize_json(json.get()),

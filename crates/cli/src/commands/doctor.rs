@@ -20,7 +20,7 @@ pub(crate) struct DoctorArguments {
     /// Checks only this queue, in each context; may be repeated
     #[arg(long)]
     queue: Vec<String>,
-    /// Fails if there is a warning, or a check that could not be made
+    /// Fails also if there is a warning, or a check that could not be made
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
@@ -66,11 +66,11 @@ impl Check {
 }
 
 pub(crate) async fn run(global: &Global, arguments: DoctorArguments) -> Result<(), Failure> {
-    // A SQLite file of another schema, or one that is damaged, is refused here.
+    // Opening fails for a SQLite file that is damaged or has another schema.
     let opened = Session::open_all(global, Need::Inspect).await?;
     let checks = contexts::read(&opened, async |session| Ok(run_checks(session, &arguments).await)).await?;
     let mut checks: Vec<_> = checks.into_iter().map(|item| item.or_else(no_connection)).collect();
-    // What needs attention is not buried under what is well.
+    // Failures come first, then warnings.
     checks.sort_by_key(|item| std::cmp::Reverse(item.get().map(|check| check.verdict)));
     let columns = ["CHECK", "SUBJECT", "RESULT", "DETAIL"];
     let printed = contexts::print(global.output, &checks, "checks", &columns, |check| vec![overview(check)]);
@@ -104,7 +104,7 @@ async fn run_checks(session: &Session, arguments: &DoctorArguments) -> Vec<Check
         }
         checks
     };
-    // Blobs that hang hold up several of them, each until its request is given up.
+    // Concurrently: if the blobs do not answer, several of these wait until their requests time out.
     let (queue_results, advice, clock, workers, orphans) = tokio::join!(
         queue_results,
         storage_advice(session),
@@ -156,12 +156,12 @@ pub(super) async fn queue_checks(session: &Session, queue: &QueueOverview) -> Ve
     checks
 }
 
-/// Reports settings in the storage's own queue that should be changed.
+/// Reports settings of the queue at the storage itself that should be changed.
 async fn advice(session: &Session, queue: &QueueName) -> Vec<Check> {
     advice_checks(Some(queue.as_str()), session.admin.storage().queues().advice(queue).await)
 }
 
-/// Reports what should be changed about the storage as a whole.
+/// Reports settings of the storage as a whole that should be changed.
 async fn storage_advice(session: &Session) -> Vec<Check> {
     advice_checks(None, session.admin.storage().queues().storage_advice().await)
 }
@@ -181,7 +181,8 @@ fn advice_checks(name: Option<&str>, advice: Result<Vec<Advice>, StoreError>) ->
     all.into_iter().map(check).collect()
 }
 
-/// Reports the workers, the queues without one, and the cost where requests are billed.
+/// Reports the workers, the queues that no worker serves, the open circuits, and the cost if requests are
+/// billed.
 async fn workers(session: &Session, prices: Prices, queues: &[QueueOverview]) -> Vec<Check> {
     let found = session.admin.all_workers().await;
     let cost = found.as_deref().map(Cost::of).ok().filter(|_| session.is_billed);
@@ -206,7 +207,7 @@ async fn workers(session: &Session, prices: Prices, queues: &[QueueOverview]) ->
     std::iter::once(present).chain(queue_results).chain(cost).collect()
 }
 
-/// Compares the clock of this machine with that of the storage: delays and leases count by the storage's.
+/// Compares the clock of this machine with the storage's clock, by which delays and leases count.
 async fn clock(session: &Session) -> Check {
     let measured = match session.admin.clock_skew().await {
         Err(error) if error.kind() == ErrorKind::Forbidden => {
@@ -252,7 +253,7 @@ fn overview(check: &Check) -> Vec<String> {
         check.check.to_owned(),
         cell(check.subject.as_deref().unwrap_or("-")),
         verdict.to_owned(),
-        // Whole: the text says what to do.
+        // Not cut, because the text says how to solve the problem.
         crate::text::clean(&check.detail),
     ]
 }

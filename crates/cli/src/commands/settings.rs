@@ -1,4 +1,4 @@
-//! `queue settings`: a plan, and its application.
+//! `queue settings`: plans and applies changes of a queue's settings.
 
 use std::collections::HashSet;
 
@@ -69,7 +69,7 @@ pub(crate) async fn run(
             if plan.is_empty() {
                 return global.output.value(&plan, || show(&plan));
             }
-            let change = format!("change {} settings of `{}`", plan.changes.len(), wanted.queue);
+            let change = format!("change {} of `{}`", things(plan.changes.len(), "setting"), wanted.queue);
             confirm::production(&session, global.yes, &change, stop).await?;
             session.admin.apply_settings(&plan).await?;
             global.output.change(&plan, || show(&plan))
@@ -81,7 +81,7 @@ async fn plan(session: &Session, wanted: &WantedSettings) -> Result<SettingsPlan
     if wanted.settings.is_empty() && wanted.unset.is_empty() {
         return Err(Failure::Usage("no setting given: write NAME=VALUE or --unset NAME".to_owned()));
     }
-    // Names in metadata are compared without case.
+    // The names of metadata are case-insensitive.
     let mut names = HashSet::new();
     let all = wanted.settings.iter().map(|(name, _)| name).chain(&wanted.unset);
     if let Some(twice) = all.into_iter().find(|name| !names.insert(name.to_ascii_lowercase())) {

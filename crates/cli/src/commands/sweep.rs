@@ -18,14 +18,14 @@ pub(crate) struct SweepArguments {
     /// The time that a payload or record is kept after it has expired, at least an hour
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1d")]
     grace: Duration,
-    /// Also removes old payloads of messages that never expire, if their queues and dead-letter queues are empty; not to be used while dead
-    /// letters are redriven
+    /// Also removes old payloads of messages that never expire, if their queues and dead-letter queues are
+    /// empty; do not use it while dead letters are redriven
     #[arg(long)]
     drained_queues: bool,
-    /// Removes at most this many
+    /// Removes at most this many payloads and records
     #[arg(long, value_name = "COUNT")]
     limit: Option<u64>,
-    /// Only counts
+    /// Only counts the payloads and records
     #[arg(long)]
     dry_run: bool,
 }

@@ -76,7 +76,7 @@ fn audit_and_plan_control_no_terminal() {
 
 /// A purge that is killed has its beginning in the file: what it may have deleted can be said.
 #[test]
-fn a_killed_change_is_in_the_audit_file() {
+fn killed_change_is_in_the_audit_file() {
     let place = Place::with_mails(0, 3);
     let file = place.path("audit.ndjson");
     let arguments = ["dead", "purge", "mails", "--all", "--rate", "1", "--yes", "--audit-file"];
@@ -98,7 +98,7 @@ fn a_killed_change_is_in_the_audit_file() {
 
 /// K50: a line that a full disk has cut spoils none behind it.
 #[test]
-fn line_that_was_cut_spoils_no_other() {
+fn truncated_line_does_not_spoil_the_next() {
     let place = Place::with_mails(0, 0);
     let file = place.path("audit.ndjson");
     std::fs::write(&file, "{\"at\":\"2026").unwrap();
@@ -110,7 +110,7 @@ fn line_that_was_cut_spoils_no_other() {
 
 /// A file that was moved away is begun anew.
 #[test]
-fn a_rotated_audit_file_is_begun_anew() {
+fn rotated_audit_file_is_created_again() {
     let place = Place::with_mails(0, 0);
     let file = place.path("audit.ndjson");
     let mut server = place.command(&["serve", "--listen", "127.0.0.1:0", "--audit-file"]);
@@ -186,7 +186,7 @@ fn dashboard_is_not_served_if_its_audit_file_cannot_be_written() {
 }
 
 #[test]
-fn audit_file_is_not_readable_by_everybody() {
+fn audit_file_is_not_world_readable() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::with_mails(0, 0);
     let file = place.path("audit.ndjson");

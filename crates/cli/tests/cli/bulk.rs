@@ -14,7 +14,7 @@ pub(crate) fn interrupt(child: &Child) {
 }
 
 #[test]
-fn redrive_puts_back_what_the_filter_selects() {
+fn redrive_puts_back_the_selected_dead_letters() {
     let place = Place::with_mails(0, 3);
     assert_eq!(place.run(&["dead", "redrive", "mails", "--kind", "other"]).status.code(), Some(3));
     assert_eq!(place.counts(), (0, 3));
@@ -116,7 +116,7 @@ fn plan_of_a_dry_run_bounds_the_purge() {
 }
 
 #[test]
-fn bulk_without_a_filter_needs_all() {
+fn bulk_change_without_a_filter_needs_all() {
     let place = Place::with_mails(0, 1);
     for arguments in
         [&["dead", "redrive", "mails"][..], &["dead", "purge", "mails", "--all", "--kind", "mail"]]
@@ -127,7 +127,7 @@ fn bulk_without_a_filter_needs_all() {
 }
 
 #[test]
-fn dead_letters_are_counted_and_taken_by_their_error() {
+fn dead_letters_are_counted_and_selected_by_their_error() {
     let place = Place::with_mails(0, 3);
     let stats = place.json(&["dead", "stats", "mails"]);
     let group = &stats["errors"][0];
@@ -148,7 +148,7 @@ fn dead_letters_are_counted_and_taken_by_their_error() {
 }
 
 #[test]
-fn nothing_matched_is_not_said_while_others_hold_dead_letters() {
+fn nothing_matched_is_not_reported_while_others_hold_dead_letters() {
     let place = Place::with_mails(0, 2);
     hold_a_dead_letter(&place.storage);
     for arguments in [
@@ -166,7 +166,7 @@ fn nothing_matched_is_not_said_while_others_hold_dead_letters() {
 }
 
 #[test]
-fn what_became_of_a_plan_is_counted() {
+fn outcomes_of_a_plan_are_counted() {
     let place = Place::with_mails(0, 3);
     let file = place.path("plan.json");
     let path = file.to_str().unwrap();
@@ -194,7 +194,7 @@ fn what_became_of_a_plan_is_counted() {
 }
 
 #[test]
-fn deep_outcome_looks_behind_the_first_dead_letters() {
+fn deep_outcome_looks_beyond_the_first_dead_letters() {
     let place = Place::with_mails(0, 40);
     let file = place.path("plan.json");
     let path = file.to_str().unwrap();
@@ -210,7 +210,7 @@ fn deep_outcome_looks_behind_the_first_dead_letters() {
 }
 
 #[test]
-fn dead_letter_is_sent_again_with_another_payload_and_to_another_queue() {
+fn dead_letter_is_resent_with_another_payload_and_to_another_queue() {
     let place = Place::with_mails(0, 1);
     place.ok(&["queue", "create", "letters"]);
     let file = place.path("payload.json");
@@ -230,7 +230,7 @@ fn dead_letter_is_sent_again_with_another_payload_and_to_another_queue() {
 }
 
 #[test]
-fn plan_of_a_colleague_is_not_overwritten() {
+fn existing_plan_is_not_overwritten() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::with_mails(1, 1);
     let plan = place.path("plan.json");
@@ -249,7 +249,7 @@ fn plan_of_a_colleague_is_not_overwritten() {
 }
 
 #[test]
-fn no_plan_is_left_where_nothing_matched() {
+fn dry_run_that_matches_nothing_leaves_no_plan() {
     let place = Place::with_mails(1, 1);
     let plan = place.path("plan.json");
     let path = plan.to_str().unwrap();
@@ -262,7 +262,7 @@ fn no_plan_is_left_where_nothing_matched() {
 
 // A text takes those of which it is a part.
 #[test]
-fn dead_letters_of_a_key_are_taken_exactly() {
+fn key_selects_dead_letters_exactly() {
     let place = Place::with_mails(0, 0);
     place.ok(&["queue", "create", "mails"]);
     for key in ["ada", "canada"] {
@@ -279,7 +279,7 @@ fn dead_letters_of_a_key_are_taken_exactly() {
 
 // That of a variable of the shell that is not set.
 #[test]
-fn empty_text_is_refused_where_it_would_be_no_condition() {
+fn empty_condition_is_refused() {
     let place = Place::with_mails(1, 1);
     for arguments in [
         &["dead", "purge", "mails", "--kind", "mail", "--yes", "--text", ""][..],

@@ -47,7 +47,7 @@ fn answer(place: &Place, answer: &str, arguments: &[&str]) -> (Option<i32>, Stri
 }
 
 #[test]
-fn purge_wants_the_name_of_the_queue() {
+fn purge_asks_for_the_name_of_the_queue() {
     let place = Place::with_mails(1, 2);
     let purge = ["dead", "purge", "mails", "--all"];
     let (code, shown) = answer(&place, "yes", &purge);
@@ -69,7 +69,7 @@ fn signal_at_the_question_changes_nothing() {
 }
 
 #[test]
-fn deep_look_asks_and_sees_past_the_first_messages() {
+fn deep_peek_asks_and_sees_past_the_first_messages() {
     let place = Place::with_mails(40, 0);
     let (code, shown) = answer(&place, "yes", &["peek", "mails", "--deep", "-o", "ndjson"]);
     assert_eq!(code, Some(0), "{shown}");
@@ -94,7 +94,7 @@ fn schema_of(file: &Path) -> Vec<u8> {
 }
 
 #[test]
-fn creation_that_is_refused_makes_and_migrates_nothing() {
+fn refused_creation_creates_and_migrates_nothing() {
     let place = Place::new();
     let (file, audit) = (place.path("jobs.db"), place.path("audit.ndjson"));
     let storage = &place.storage;

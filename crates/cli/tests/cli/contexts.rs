@@ -90,7 +90,7 @@ fn queues_of_several_contexts_are_one_list() {
 }
 
 #[test]
-fn context_that_fails_is_listed_beside_the_others() {
+fn failed_context_is_listed_with_the_others() {
     let place = place();
     for command in ["queues", "workers"] {
         let output = run(&place, &[command], &["gone", "staging"]);

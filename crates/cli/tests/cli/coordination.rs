@@ -61,7 +61,7 @@ fn schedules_are_listed_paused_triggered_and_resumed() {
 }
 
 #[test]
-fn batch_shows_the_dead_child_that_holds_it_up() {
+fn batch_shows_the_dead_child_that_blocks_it() {
     let place = Place::with_mails(0, 0);
     with(&place, async |storage| {
         let mut batch = storage.batch("mosaic").await.unwrap();
@@ -125,7 +125,7 @@ fn batch_whose_continuation_is_dead_waits_for_no_child() {
 }
 
 #[test]
-fn command_for_a_dead_child_takes_that_child_and_nothing_else() {
+fn command_for_a_dead_child_selects_only_that_child() {
     let place = Place::with_mails(0, 0);
     with(&place, async |storage| {
         let mut batch = storage.batch("mosaic").await.unwrap();
@@ -144,7 +144,7 @@ fn command_for_a_dead_child_takes_that_child_and_nothing_else() {
 }
 
 #[test]
-fn batches_are_a_tree_that_leads_to_what_holds_them_up() {
+fn batches_are_a_tree_that_leads_to_the_blocking_child() {
     let place = Place::with_mails(0, 0);
     with(&place, async |storage| {
         let mut batch = storage.batch("newsletter").await.unwrap();
@@ -197,7 +197,7 @@ fn purge_of_a_child_says_that_its_batch_never_continues() {
 }
 
 #[test]
-fn groups_show_who_waits_for_whom() {
+fn groups_show_the_job_that_each_waits_for() {
     let place = Place::with_mails(0, 0);
     with(&place, async |storage| {
         let queue = storage.queue::<Mail>().await.unwrap();

@@ -48,7 +48,7 @@ fn manual_has_a_page_for_each_command() {
 
 /// Follows the lists of commands in the help, from the top to the last command.
 #[test]
-fn help_of_each_command_says_what_each_argument_is() {
+fn help_of_each_command_describes_each_argument() {
     let place = Place::new();
     let (mut paths, mut seen) = (vec![Vec::<String>::new()], 0);
     while let Some(path) = paths.pop() {

@@ -3,7 +3,7 @@
 use crate::support::{Place, error_text};
 
 #[test]
-fn exit_codes_tell_what_went_wrong() {
+fn exit_codes_identify_the_kind_of_failure() {
     let place = Place::with_mails(1, 1);
     let broken = place.path("broken.db");
     std::fs::write(&broken, "no database").unwrap();
@@ -93,7 +93,7 @@ fn variable_that_is_no_text_is_not_taken_for_unset() {
 }
 
 #[test]
-fn missing_storage_is_told_with_what_to_do() {
+fn error_for_a_missing_storage_says_how_to_choose_it() {
     let place = Place::new();
     let output = place.without_storage(&["queues"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
@@ -133,7 +133,7 @@ fn default_context_is_for_reading_only() {
 }
 
 #[test]
-fn access_of_a_context_bounds_the_changes() {
+fn access_of_a_context_limits_the_changes() {
     let place = Place::with_mails(1, 1);
     let storage = &place.storage;
     place.configure(&format!(

@@ -19,7 +19,7 @@ pub(crate) fn with_input(place: &Place, arguments: &[&str], input: &str) -> Outp
 }
 
 #[test]
-fn white_space_of_a_payload_makes_no_line_of_its_own() {
+fn white_space_of_a_payload_adds_no_line() {
     let place = Place::with_mails(0, 0);
     place.ok(&["queue", "create", "mails"]);
     let sent = with_input(&place, &["send", "mails", "--kind", "mail", "--id", "one"], PAYLOAD);

@@ -42,7 +42,7 @@ fn copy_has_the_payload_and_the_headers_of_its_letter() {
 }
 
 #[test]
-fn copy_in_doubt_can_be_sent_again_under_its_id() {
+fn copy_in_doubt_can_be_resent_under_its_id() {
     let place = Place::with_mails(0, 1);
     let file = place.path("audit.ndjson");
     for _ in 0..2 {
@@ -71,7 +71,7 @@ fn redrive_names_the_letters_that_it_deletes_as_copies() {
 }
 
 #[test]
-fn purge_that_leaves_a_payload_is_no_success() {
+fn purge_that_leaves_a_payload_fails() {
     let place = Place::with_mails(0, 0);
     let large = format!("{{\"to\":\"{}\"}}", "x".repeat(100_000));
     die(&place, &[], large.as_bytes());
@@ -83,7 +83,7 @@ fn purge_that_leaves_a_payload_is_no_success() {
 }
 
 #[test]
-fn plan_that_cannot_be_written_is_refused_before_the_look() {
+fn unwritable_plan_is_refused_before_the_search() {
     let place = Place::with_mails(0, 2);
     let output =
         place.run(&["dead", "redrive", "mails", "--all", "--dry-run", "--plan", "/no/such/folder/plan"]);

@@ -46,7 +46,7 @@ fn open_circuit_is_in_the_state_of_its_queue_and_a_warning_of_doctor() {
 
 // newcomers 28, C9: the job died of it a moment later.
 #[test]
-fn kind_that_no_worker_takes_is_named() {
+fn kind_without_a_handler_is_reported() {
     let place = Place::with_mails(1, 0);
     let payload = place.path("payload.json");
     std::fs::write(&payload, "{}").unwrap();
@@ -66,7 +66,7 @@ fn kind_that_no_worker_takes_is_named() {
 
 // newcomers 28, C15: pauses of a container were those of `unknown`, and nothing said so.
 #[test]
-fn change_without_the_name_of_an_operator_says_under_which_it_is_recorded() {
+fn change_without_an_operator_says_under_which_name_it_is_recorded() {
     let place = Place::with_mails(1, 0);
     let said = |arguments: &[&str], name: Option<&str>| {
         let mut command = place.command(arguments);
@@ -82,7 +82,7 @@ fn change_without_the_name_of_an_operator_says_under_which_it_is_recorded() {
 
 // newcomers 28, A6, A13 and C13
 #[test]
-fn empty_answers_say_why_and_failures_are_said_once() {
+fn empty_results_are_explained_and_failures_reported_once() {
     let place = Place::with_mails(1, 0);
     let ended = place.run(&["history", "--text", "the bank"]);
     assert!(ended.status.success(), "{}", error_text(&ended));

@@ -79,7 +79,7 @@ fn lines<R: Read>(output: Option<R>) -> Lines<BufReader<R>> {
 
 // audit 27, operator 5
 #[test]
-fn storage_that_is_away_at_the_start_is_served_once_it_answers() {
+fn storage_that_is_unavailable_at_the_start_is_served_once_it_answers() {
     let (server, place, address) = away();
     let (served, errors): (Served, ChildStderr) = Served::with_errors(&place);
     let page = served.get("/");
@@ -95,7 +95,7 @@ fn storage_that_is_away_at_the_start_is_served_once_it_answers() {
 
 // audit 27, operator 5
 #[test]
-fn watch_keeps_the_last_figures_while_the_storage_is_away() {
+fn watch_keeps_the_last_figures_while_the_storage_is_unavailable() {
     let (server, place, address) = away();
     let mut command = place.command(&["queues", "--watch", "--interval", "100ms"]);
     let mut watching = Watching(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());

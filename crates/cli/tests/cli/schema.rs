@@ -6,7 +6,7 @@ use crate::shape::check;
 use crate::support::{Place, reject_all};
 
 #[test]
-fn output_of_each_command_has_the_form_of_its_schema() {
+fn output_of_each_command_matches_its_schema() {
     let place = Place::with_mails(2, 3);
     let copy = place.path("copy.db");
     let commands: &[(&str, &[&str])] = &[
@@ -44,7 +44,7 @@ fn output_of_each_command_has_the_form_of_its_schema() {
 }
 
 #[test]
-fn history_of_a_job_that_died_twice_has_the_form_of_its_schema() {
+fn job_that_died_twice_matches_its_schema() {
     let place = Place::with_mails(0, 1);
     place.ok(&["dead", "redrive", "mails", "--all"]);
     reject_all(&place.storage);
@@ -79,7 +79,7 @@ fn table_of_queues_has_a_row_for_each_queue() {
 }
 
 #[test]
-fn texts_of_others_cannot_control_the_terminal() {
+fn untrusted_texts_cannot_control_the_terminal() {
     let place = Place::new();
     place.ok(&["queue", "create", "mails"]);
     let file = place.path("hostile.json");
@@ -119,7 +119,7 @@ fn watching_repeats_until_a_signal() {
 }
 
 #[test]
-fn watched_table_has_the_time_of_its_look() {
+fn watched_table_has_the_time_of_its_read() {
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;
 

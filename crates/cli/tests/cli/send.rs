@@ -55,7 +55,7 @@ fn lines_are_sent_until_one_is_wrong() {
 }
 
 #[test]
-fn deep_look_at_more_than_it_holds_is_refused() {
+fn deep_peek_at_too_many_messages_is_refused() {
     let place = Place::with_mails(1, 0);
     let refused = place.run(&["peek", "mails", "--deep", "--yes", "--limit", "20000"]);
     assert_eq!(refused.status.code(), Some(2));
@@ -64,7 +64,7 @@ fn deep_look_at_more_than_it_holds_is_refused() {
 
 /// The input is the output of a program that runs on.
 #[test]
-fn line_is_sent_while_no_other_comes() {
+fn line_is_sent_while_no_other_arrives() {
     let place = Place::new();
     place.ok(&["queue", "create", "mails"]);
     let mut command = place.command(&["send", "mails", "--kind", "mail", "--ndjson"]);
@@ -141,7 +141,7 @@ fn headers_of_the_framework_are_refused() {
 }
 
 #[test]
-fn many_lines_are_sent_together_and_a_single_job_of_many_lines_is_explained() {
+fn many_lines_are_sent_and_ndjson_is_suggested_for_them() {
     let place = Place::new();
     place.ok(&["queue", "create", "mails"]);
     let lines: String = (0..300).map(|n| format!("{{\"to\":\"{n}\"}}\n")).collect();
@@ -245,7 +245,7 @@ fn event_in_order_is_sent_in_order() {
 }
 
 #[test]
-fn job_with_a_delay_in_its_message_is_not_said_to_be_due() {
+fn job_with_a_delay_in_its_message_is_not_reported_as_due() {
     let place = Place::new();
     place.ok(&["queue", "create", "mails"]);
     assert!(
@@ -265,7 +265,7 @@ fn job_with_a_delay_in_its_message_is_not_said_to_be_due() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn change_whose_report_cannot_be_written_is_told() {
+fn change_whose_report_cannot_be_written_is_reported_in_the_error() {
     let place = Place::new();
     place.ok(&["queue", "create", "mails"]);
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -360,7 +360,7 @@ fn waiting_for_the_writer_of_a_pipe_can_be_interrupted() {
 }
 
 #[test]
-fn deep_look_says_that_jobs_behind_the_first_of_a_key_are_not_received() {
+fn deep_peek_reports_jobs_behind_the_first_of_their_key() {
     let place = Place::with_mails(1, 0);
     for id in ["1", "2", "3"] {
         let sent = send(&place, &["--kind", "mail", "--id", id, "--key", "k", "--in-order"], "{}");

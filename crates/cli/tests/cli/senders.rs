@@ -20,7 +20,7 @@ fn two_senders(options: &[&str]) -> Place {
 }
 
 #[test]
-fn an_id_of_two_senders_names_no_job() {
+fn id_of_two_senders_names_no_job() {
     let place = two_senders(&["--delay", "1h"]);
     for command in ["cancel", "run-now", "explain"] {
         let refused = place.run(&[command, "mails", "7"]);
@@ -37,7 +37,7 @@ fn an_id_of_two_senders_names_no_job() {
 }
 
 #[test]
-fn a_job_named_by_its_id_alone_is_changed_with_its_sender() {
+fn job_named_by_its_id_alone_is_changed_with_its_sender() {
     let place = two_senders(&["--delay", "1h"]);
     assert_eq!(place.json(&["run-now", "mails", "8"])["source"], "/shop");
     assert_eq!(place.json(&["cancel", "mails", "8"])["jobs"][0]["source"], "/shop");

@@ -125,7 +125,7 @@ fn outage_of_the_storage_leaves_the_server_ready() {
 }
 
 #[test]
-fn half_a_request_does_not_keep_the_program_from_ending() {
+fn incomplete_request_does_not_keep_the_program_from_ending() {
     let place = Place::with_mails(0, 0);
     let served = Served::start(&place, &[], &[]);
     let mut half = TcpStream::connect(&served.address).unwrap();
@@ -191,7 +191,7 @@ fn changes_are_in_the_log_with_their_operators() {
 
 // D28, D29
 #[test]
-fn viewer_operator_and_scraper_have_credentials_of_their_own() {
+fn viewer_operator_and_scraper_have_separate_credentials() {
     let place = Place::with_mails(1, 0);
     let audit = place.path("audit.ndjson");
     let variables = [
@@ -236,7 +236,7 @@ fn viewer_operator_and_scraper_have_credentials_of_their_own() {
 
 // D32
 #[test]
-fn proxy_on_this_machine_may_pass_on_the_name_of_the_browser() {
+fn local_proxy_may_forward_the_host_of_the_browser() {
     let place = Place::with_mails(0, 0);
     let served = Served::start(&place, &["--read-only", "--behind-proxy"], &[]);
     let page = served.ask("GET /", "Host: jobs.example\r\n");
@@ -244,7 +244,7 @@ fn proxy_on_this_machine_may_pass_on_the_name_of_the_browser() {
 }
 
 #[test]
-fn a_token_alone_is_refused() {
+fn token_without_a_login_is_refused() {
     let place = Place::with_mails(0, 0);
     let refused = place.command(&["serve"]).env("JOBQUEUE_METRICS_TOKEN", "figures").output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
@@ -266,7 +266,7 @@ fn viewer_with_the_login_of_the_operator_is_refused() {
 }
 
 #[test]
-fn metrics_scaling_and_checks_are_served_beside_the_pages() {
+fn metrics_scaling_and_checks_are_served_with_the_pages() {
     let place = Place::with_mails(2, 1);
     let served = Served::start(&place, &["--read-only"], &[]);
     let metrics = served.ask("GET /metrics", &served.host());

@@ -67,7 +67,7 @@ fn running_job_is_shown_with_its_progress_and_cancelled() {
 
 // D41, O11
 #[test]
-fn many_jobs_are_cancelled_by_a_plan_and_none_that_does_not_exist() {
+fn many_jobs_are_cancelled_by_a_plan_and_missing_ones_are_refused() {
     let place = Place::with_mails(3, 1);
     let file = place.path("plan.json");
     let file = file.to_str().unwrap();
@@ -113,7 +113,7 @@ fn job_with_a_dead_letter_is_cancelled_if_another_message_of_it_may_wait() {
 }
 
 #[test]
-fn doctor_tells_what_stands_out() {
+fn doctor_reports_warnings_first() {
     let place = Place::with_mails(1, 2);
     place.ok(&["queue", "pause", "mails"]);
     let checks = place.json(&["doctor"]);
@@ -140,7 +140,7 @@ fn doctor_tells_what_stands_out() {
 }
 
 #[test]
-fn explanation_names_what_holds_a_job_up() {
+fn explanation_names_the_reason_why_a_job_waits() {
     let place = Place::with_mails(1, 1);
     let dead = place.json(&["explain", "mails", "dead-0"]);
     check("explanation", &dead);
@@ -175,7 +175,7 @@ fn storage_without_schedules_leaders_and_batches_has_empty_lists() {
 }
 
 #[test]
-fn pause_without_an_end_is_not_taken_for_one_that_ends() {
+fn pause_without_an_end_is_not_confused_with_one_that_ends() {
     let place = Place::with_mails(0, 0);
     place.ok(&["queue", "create", "mails"]);
     place.ok(&["queue", "pause", "mails", "--for", "1h", "--operator", "ada"]);
@@ -202,7 +202,7 @@ fn dry_run_of_a_cancellation_ends_as_the_cancellation_would() {
 
 // audit 25, operator C17
 #[test]
-fn queues_says_that_the_records_of_workers_cannot_be_read() {
+fn queues_reports_that_the_records_of_workers_cannot_be_read() {
     let place = Place::with_mails(1, 1);
     assert!(place.ok(&["queues"]).contains("no worker seen"));
     let rename = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('ALTER TABLE jobqueue_container RENAME TO away')";
