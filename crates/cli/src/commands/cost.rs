@@ -73,7 +73,7 @@ fn jobs_a_day(record: &WorkerRecord) -> f64 {
     let time = |text: &str| text.parse::<Timestamp>().ok();
     let up = time(&record.started).zip(time(&record.written));
     let seconds = up.map_or(0.0, |(started, written)| written.duration_since(started).as_secs_f64());
-    // The rate of the first minute does not predict that of a day.
+    // The rate of the first minute does not predict the rate of a day.
     if seconds < 60.0 { 0.0 } else { ended * SECONDS_PER_DAY / seconds }
 }
 

@@ -1,4 +1,4 @@
-//! The program on Azure Storage, as Azurite plays it.
+//! The program on Azure Storage, with Azurite as the server.
 
 use jobqueue_test_support::azurite::{Azurite, KEY};
 

@@ -5,7 +5,8 @@ use std::process::Command;
 
 use crate::support::{Place, error_text};
 
-/// Runs the program on a terminal, waits for a question, and answers it. Prints what the terminal shows; ends as the program does.
+/// Runs the program on a terminal, waits for a question, and answers it. Prints the contents of the terminal,
+/// and ends with the program's exit code.
 const TERMINAL: &str = r#"
 import os, pty, select, sys
 answer, question, program = sys.argv[1], sys.argv[2], sys.argv[3:]
@@ -34,7 +35,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 /// Returns the exit code, and everything that the terminal has shown.
 fn answer(place: &Place, answer: &str, arguments: &[&str]) -> (Option<i32>, String) {
-    let program = ["-c", TERMINAL, answer, "to go on: ", env!("CARGO_BIN_EXE_jobqueue")];
+    let program = ["-c", TERMINAL, answer, "to continue: ", env!("CARGO_BIN_EXE_jobqueue")];
     let mut python = Command::new("python3");
     python
         .args(program)
@@ -76,7 +77,7 @@ fn deep_peek_asks_and_sees_past_the_first_messages() {
     assert_eq!(shown.matches("\"message_id\"").count(), 40, "{shown}");
     let after = place.json(&["peek", "mails"]);
     assert_eq!(after.as_array().unwrap().len(), 32);
-    assert_eq!(after[0]["attempts"], 0, "the look is not an attempt");
+    assert_eq!(after[0]["attempts"], 0, "a deep peek is not an attempt");
 }
 
 #[test]
@@ -108,7 +109,7 @@ fn refused_creation_creates_and_migrates_nothing() {
         let asks = error_text(&output).contains("create or migrate the storage, and create the queue");
         assert_eq!(asks, confirmed.is_empty(), "{}", error_text(&output));
         let recorded = std::fs::read_to_string(&audit).unwrap_or_default();
-        // audit 28, operator B1: it was recorded of the storage `memory`.
+        // audit 28, operator B1: the event named the storage `memory`.
         for line in recorded.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()) {
             assert_eq!(line["result"], "refused", "{line}");
             assert_eq!(line["storage"], *storage, "{line}");
@@ -121,7 +122,7 @@ fn refused_creation_creates_and_migrates_nothing() {
     }
     place.ok(&["queue", "create", "mails"]);
     let older = rusqlite::Connection::open(&file).unwrap();
-    // As the migration to version 4 leaves it.
+    // The tables as the migration to version 4 leaves them.
     let tables = "DROP INDEX jobqueue_message_visible;
         CREATE INDEX jobqueue_message_visible ON jobqueue_message (queue, visible_at, id & 2199023255551)
             WHERE waiting = 0 AND visible_at IS NOT NULL;

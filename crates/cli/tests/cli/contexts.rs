@@ -8,7 +8,8 @@ use crate::serve::Served;
 use crate::shape::check;
 use crate::support::{Place, error_text, fill};
 
-/// Returns a place whose contexts are `prod` and `staging`, with a dead letter in `prod`, and `gone`, whose file is missing.
+/// Returns a place with the contexts `prod`, which has a dead letter, `staging`, and `gone`, whose file is
+/// missing.
 fn place() -> Place {
     let place = Place::with_mails(2, 1);
     let file = |name: &str| format!("sqlite:{}", place.path(name).display());
@@ -35,7 +36,7 @@ fn document(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// The alert that names a command may be that of another storage.
+/// The alert that names a command may be about another storage.
 #[test]
 fn command_names_the_default_context_that_it_reads() {
     let place = place();
@@ -61,7 +62,7 @@ fn commands_to_copy_work_on_the_same_storage() {
     assert!(text(&doctor).contains(&command), "{}", text(&doctor));
 }
 
-// The command for a sick machine.
+// An operator runs `doctor` on a machine that has problems.
 #[test]
 fn doctor_needs_no_audit_file() {
     let place = place();
@@ -81,9 +82,11 @@ fn queues_of_several_contexts_are_one_list() {
     assert_eq!(rows[2][..3], ["staging", "mails", "1"], "{text}");
     let queues = document(&run(&place, &["queues", "-o", "json"], &["prod", "staging"]));
     check("queues", &queues);
-    assert_eq!((&queues[0]["context"], &queues[0]["dead_letters"]), (&"prod".into(), &1.into()));
-    assert_eq!((&queues[1]["context"], &queues[1]["dead_letters"]), (&"staging".into(), &0.into()));
-    // One context has the form of before.
+    assert_eq!(queues[0]["context"], "prod");
+    assert_eq!(queues[0]["dead_letters"], 1);
+    assert_eq!(queues[1]["context"], "staging");
+    assert_eq!(queues[1]["dead_letters"], 0);
+    // With one context, the items have no field `context`.
     let queues = document(&run(&place, &["queues", "-o", "json"], &["staging"]));
     assert_eq!(queues[0].get("context"), None);
     assert_eq!(run(&place, &["workers"], &["prod", "staging"]).status.code(), Some(0));
@@ -110,12 +113,14 @@ fn failed_context_is_listed_with_the_others() {
     assert_eq!(output.status.code(), Some(1));
     let checks = document(&output);
     check("checks", &checks);
-    assert_eq!((&checks[0]["context"], &checks[0]["verdict"]), (&"gone".into(), &"failed".into()));
+    assert_eq!(checks[0]["context"], "gone");
+    assert_eq!(checks[0]["verdict"], "failed");
     assert!(checks.as_array().unwrap()[1..].iter().all(|check| check["context"] == "staging"), "{checks}");
     assert!(!place.path("gone.db").exists());
 }
 
-/// A storage that was not opened at the start is not opened later: the list would show the first failure for ever.
+/// A storage with a wrong configuration is never opened later, so the list would always show its first
+/// failure.
 #[test]
 fn watching_needs_every_context() {
     let place = place();
@@ -154,7 +159,7 @@ fn several_contexts_are_served_as_one_dashboard() {
     for path in ["/live", "/ready"] {
         assert!(served.get(path).starts_with("HTTP/1.1 200"), "{path}");
     }
-    // The access of each context holds for its own pages.
+    // The access of a context applies to its own pages only.
     for (path, status) in [("/prod/do/pause", 403), ("/staging/do/pause", 303)] {
         let answer = served.pause_at(path);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {answer}");

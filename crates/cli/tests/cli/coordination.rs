@@ -1,4 +1,4 @@
-//! Schedules, leaders, batches and groups, with something in them.
+//! Lists of schedules, leaders, batches and groups that are not empty.
 
 use std::process::Command;
 use std::time::Duration;
@@ -18,18 +18,19 @@ fn with(place: &Place, work: impl AsyncFnOnce(Storage)) {
     runtime.block_on(async { work(Storage::connect(&place.storage).await.unwrap()).await });
 }
 
-/// Runs a leader of a schedule until it has written what it sends.
+/// Runs a leader of a schedule until its record names the queue of its jobs.
 async fn lead(storage: Storage) {
     let schedule = Schedule::cron("0 0 * * *", "Europe/Berlin").name("nightly");
     let worker = Worker::builder(storage.clone()).schedule_by(schedule, || mail(0)).build().unwrap();
     let admin = jobqueue_admin::Admin::new(storage);
-    let known = async {
+    let has_queue = async {
         while admin.schedules().await.unwrap().iter().all(|schedule| schedule.queue.is_none()) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    let _ =
-        worker.run_until(async { drop(tokio::time::timeout(Duration::from_secs(60), known).await) }).await;
+    let _ = worker
+        .run_until(async { drop(tokio::time::timeout(Duration::from_secs(60), has_queue).await) })
+        .await;
 }
 
 #[test]
@@ -94,10 +95,8 @@ fn batch_shows_the_dead_child_that_blocks_it() {
     place.ok(&["dead", "redrive", "mails", "--id", "mosaic/1"]);
     let batch = place.json(&["batches", "mosaic"]);
     check("batch_detail", &batch);
-    assert_eq!(
-        (&batch["open"][0]["place"], &batch["held_up"]["mails"]["reason"]),
-        (&"waiting".into(), &"no_worker".into())
-    );
+    assert_eq!(batch["open"][0]["place"], "waiting");
+    assert_eq!(batch["held_up"]["mails"]["reason"], "no_worker");
     assert!(place.ok(&["batches", "mosaic"]).contains("\nmails is served by no worker"));
     place.ok(&["queue", "pause", "mails"]);
     check("batch_detail", &place.json(&["batches", "mosaic"]));
@@ -105,7 +104,7 @@ fn batch_shows_the_dead_child_that_blocks_it() {
     assert!(place.ok(&["queue", "resume", "mails"]).contains("no worker with a record serves it"));
 }
 
-// newcomers 28, B2: it was said to wait for its children.
+// newcomers 28, B2: the batch was shown as waiting for its children.
 #[test]
 fn batch_whose_continuation_is_dead_waits_for_no_child() {
     let place = Place::with_mails(0, 0);
@@ -136,7 +135,7 @@ fn command_for_a_dead_child_selects_only_that_child() {
     });
     let text = place.ok(&["batches", "mosaic"]);
     let command = text.split('`').nth(1).unwrap();
-    // A shell passes on these words.
+    // The words that a shell passes to the program.
     let line = command.replacen("jobqueue", "printf '%s\\n'", 1);
     let words = Command::new("sh").args(["-c", &line]).output().unwrap();
     let words = String::from_utf8(words.stdout).unwrap();

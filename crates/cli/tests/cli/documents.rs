@@ -46,7 +46,7 @@ fn manual_has_a_page_for_each_command() {
     }
 }
 
-/// Follows the lists of commands in the help, from the top to the last command.
+/// Follows the lists of commands in the help texts, from the top command to the last subcommand.
 #[test]
 fn help_of_each_command_describes_each_argument() {
     let place = Place::new();
@@ -68,13 +68,13 @@ fn help_of_each_command_describes_each_argument() {
             if is_option {
                 let next = help.lines().nth(index + 1).unwrap_or_default();
                 let has_text = line.trim().contains("  ") || next.starts_with("          ");
-                assert!(has_text, "{path:?} says nothing of {line}");
+                assert!(has_text, "{path:?} does not describe {line}");
             }
         }
         assert!(!help.contains("  [env: JOBQUEUE_STORAGE"), "{help}");
         seen += 1;
     }
-    assert!(seen > 20, "the test sees {seen} helps only");
+    assert!(seen > 20, "the test sees only {seen} help texts");
 }
 
 #[test]

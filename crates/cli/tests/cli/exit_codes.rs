@@ -100,7 +100,7 @@ fn error_for_a_missing_storage_says_how_to_choose_it() {
     assert!(error_text(&output).contains("JOBQUEUE_STORAGE"), "{}", error_text(&output));
 }
 
-// Its blobs may be in a storage of their own.
+// The blobs may be in another storage than the queues.
 #[test]
 fn command_that_reads_creates_no_storage() {
     let place = Place::new();
@@ -186,7 +186,7 @@ fn secrets_are_refused_as_arguments_and_never_printed() {
         assert!(output(&mut place.without_storage(&arguments)).contains("JOBQUEUE_STORAGE"));
     }
     output(place.without_storage(&["queues"]).env("JOBQUEUE_STORAGE", format!("AccountKey={SECRET}")));
-    // A mistake in the configuration file beside the key, and one in its value.
+    // A value of the wrong type that contains the key, and an unknown name with the key as its value.
     for wrong in [format!("[contexts.a]\nstorage = ['AccountKey={SECRET}']"), format!("AccountKey={SECRET}")]
     {
         place.configure(&wrong);

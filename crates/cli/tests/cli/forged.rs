@@ -1,11 +1,11 @@
-//! Jobs whose senders write line breaks and control characters into what the program prints.
+//! Jobs whose senders put line breaks and control characters into texts that the program prints.
 
 use std::io::Write;
 use std::process::{Output, Stdio};
 
 use crate::support::{Place, error_text, reject_all};
 
-/// A payload with a whole document on a line of its own, and with other white space between its tokens.
+/// A payload that has a whole document on a separate line, and other white space between its tokens.
 const PAYLOAD: &str =
     "{\"a\":[1,\n{\"id\":\"forged\",\"state\":\"dead\"}\n],\"to\":\"eve\",\r\t \"note\":\"1\\n2\"}";
 
@@ -24,23 +24,23 @@ fn white_space_of_a_payload_adds_no_line() {
     place.ok(&["queue", "create", "mails"]);
     let sent = with_input(&place, &["send", "mails", "--kind", "mail", "--id", "one"], PAYLOAD);
     assert!(sent.status.success(), "{}", error_text(&sent));
-    let lines_of = |arguments: &[&str]| {
+    let only_line = |arguments: &[&str]| {
         let text = place.ok(&[arguments, &["--output", "ndjson"]].concat());
         let document: serde_json::Value =
             serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
         assert_eq!(text.lines().count(), 1, "{text}");
         document
     };
-    let job = lines_of(&["peek", "mails"]);
+    let job = only_line(&["peek", "mails"]);
     assert_eq!(job["payload"]["value"], serde_json::from_str::<serde_json::Value>(PAYLOAD).unwrap());
-    lines_of(&["explain", "mails", "one"]);
+    only_line(&["explain", "mails", "one"]);
     reject_all(&place.storage);
     for arguments in [
         &["dead", "list", "mails"][..],
         &["dead", "show", "mails", "one"],
         &["dead", "show", "mails", "one", "--payload"],
     ] {
-        lines_of(arguments);
+        only_line(arguments);
         let pretty = place.ok(&[arguments, &["--output", "json"]].concat());
         assert!(!pretty.contains('\r') && !pretty.contains("\n{\"id\":\"forged\""), "{pretty}");
     }

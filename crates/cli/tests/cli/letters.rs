@@ -1,12 +1,12 @@
-//! One dead letter that is sent again, and reports of what happened to dead letters.
+//! Resending of a dead letter, and reports of changes of dead letters.
 
 use std::io::Write;
 use std::process::{Output, Stdio};
 
 use crate::support::{Place, error_text, hold_payloads, reject_all};
 
-/// Sends a text as an event from standard input, and lets it die.
-fn die(place: &Place, arguments: &[&str], payload: &[u8]) {
+/// Sends a payload from standard input, and has a worker reject the job.
+fn send_and_reject(place: &Place, arguments: &[&str], payload: &[u8]) {
     let arguments = [&["send", "mails", "--kind", "mail"], arguments].concat();
     assert!(with_input(place, &arguments, payload).status.success());
     reject_all(&place.storage);
@@ -26,16 +26,14 @@ fn copy_has_the_payload_and_the_headers_of_its_letter() {
         let place = Place::with_mails(0, 0);
         let options =
             ["--id", "one", "--content-type", "text/csv", "--header", "batchno=7", "--header", "tenant=blue"];
-        die(&place, &options, "a,b\n".repeat(bytes / 4).as_bytes());
+        send_and_reject(&place, &options, "a,b\n".repeat(bytes / 4).as_bytes());
         let output = place.run(&["dead", "resend", "mails", "one", "-o", "json"]);
         assert!(output.status.success(), "{bytes}: {}", error_text(&output));
         let job = &place.json(&["peek", "mails"])[0];
-        assert_eq!(
-            (&job["headers"]["batchno"], &job["headers"]["tenant"]),
-            (&"7".into(), &"blue".into()),
-            "{job}"
-        );
-        assert_eq!((&job["content_type"], &job["kind"]), (&"text/csv".into(), &"mail".into()));
+        assert_eq!(job["headers"]["batchno"], "7", "{job}");
+        assert_eq!(job["headers"]["tenant"], "blue", "{job}");
+        assert_eq!(job["content_type"], "text/csv", "{job}");
+        assert_eq!(job["kind"], "mail", "{job}");
         let form = if bytes == 60 { "bytes" } else { "blob" };
         assert_eq!(job["payload"]["form"], form, "{job}");
     }
@@ -51,15 +49,15 @@ fn copy_in_doubt_can_be_resent_under_its_id() {
         assert!(place.ok(&sent).contains("sent copy-1"));
     }
     let text = std::fs::read_to_string(file).unwrap();
-    let told: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
-    assert!(told["selection"].as_str().unwrap().contains("a copy of \"dead-0\" of mails"), "{told}");
+    let event: serde_json::Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+    assert!(event["selection"].as_str().unwrap().contains("a copy of \"dead-0\" of mails"), "{event}");
 }
 
 #[test]
 fn redrive_names_the_letters_that_it_deletes_as_copies() {
     let place = Place::with_mails(0, 0);
     for _ in 0..2 {
-        die(&place, &["--id", "twice"], b"{\"to\":\"a\"}");
+        send_and_reject(&place, &["--id", "twice"], b"{\"to\":\"a\"}");
     }
     let preview = place.ok(&["dead", "redrive", "mails", "--all", "--dry-run"]);
     assert!(
@@ -74,7 +72,7 @@ fn redrive_names_the_letters_that_it_deletes_as_copies() {
 fn purge_that_leaves_a_payload_fails() {
     let place = Place::with_mails(0, 0);
     let large = format!("{{\"to\":\"{}\"}}", "x".repeat(100_000));
-    die(&place, &[], large.as_bytes());
+    send_and_reject(&place, &[], large.as_bytes());
     hold_payloads(&place.storage);
     let output = place.run(&["dead", "purge", "mails", "--all", "--yes"]);
     let text = String::from_utf8_lossy(&output.stdout);

@@ -4,8 +4,8 @@ use jobqueue_test_support::postgres::Postgres;
 
 use crate::support::{Place, error_text};
 
-/// A command that reads makes no tables in a mistyped database; the one that creates a queue does. `doctor` finds what is wrong with the
-/// settings of the server, and counts no costs of requests.
+/// A command that reads creates no tables in a mistyped database, but `queue create` does. `doctor` reports
+/// problems of the server's settings, and no costs of requests.
 #[test]
 fn doctor_reads_an_existing_database_and_reports_its_settings() {
     let mut place = Place::new();

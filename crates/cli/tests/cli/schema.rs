@@ -114,7 +114,7 @@ fn watching_repeats_until_a_signal() {
         check("queue", &serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap());
     }
     crate::bulk::interrupt(&child);
-    // The pipe stays open, so that nothing but the signal ends it.
+    // The pipe stays open, so that only the signal ends the program.
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 

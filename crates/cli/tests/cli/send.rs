@@ -14,7 +14,7 @@ fn send(place: &Place, arguments: &[&str], input: &str) -> Output {
     let mut command = place.command(&arguments);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // A command that is refused ends without reading.
+    // A refused command ends without reading its input.
     let written = child.stdin.take().unwrap().write_all(input.as_bytes());
     assert!(written.err().is_none_or(|error| error.kind() == ErrorKind::BrokenPipe));
     child.wait_with_output().unwrap()
@@ -62,7 +62,7 @@ fn deep_peek_at_too_many_messages_is_refused() {
     assert!(error_text(&refused).contains("at most 10000"), "{}", error_text(&refused));
 }
 
-/// The input is the output of a program that runs on.
+/// The input is the output of a program that keeps running.
 #[test]
 fn line_is_sent_while_no_other_arrives() {
     let place = Place::new();
@@ -70,7 +70,7 @@ fn line_is_sent_while_no_other_arrives() {
     let mut command = place.command(&["send", "mails", "--kind", "mail", "--ndjson"]);
     let mut sending = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut input = sending.stdin.take().unwrap();
-    // The second line is cut, and goes on later.
+    // The second line is incomplete, and continues later.
     input.write_all(b"{\"to\":\"a\"}\n{\"to\":").unwrap();
     let began = Instant::now();
     while place.counts().0 == 0 && began.elapsed() < Duration::from_secs(60) {}
@@ -92,7 +92,7 @@ fn each_line_that_fails_is_named() {
             r#"{{"specversion":"1.0","id":"{id}","source":"/s","type":"mail","tenant":"{tenant}","data":0}}"#
         )
     };
-    // Attributes do not move into a blob.
+    // Large attributes, unlike a large payload, do not move into a blob.
     let large = 100_000;
     let lines = [event("1", 1), event("2", large), event("3", 1), event("4", large)].join("\n");
     let output = send(&place, &["--ndjson"], &lines);
@@ -186,7 +186,7 @@ fn delayed_jobs_are_listed_and_run_now() {
     assert_eq!(delayed[0]["id"], "one");
     assert!(delayed.len() == 1 && delayed[0]["due"].is_string(), "{delayed:?}");
     let first = place.json(&["peek", "mails", "--state", "delayed", "--limit", "1"]);
-    assert!(first["next"].is_string(), "a script goes on from there: {first}");
+    assert!(first["next"].is_string(), "a script continues from there: {first}");
     let page = place.run(&["peek", "mails", "--state", "delayed", "--limit", "1"]);
     let from = error_text(&page);
     let from = from.split('\'').nth(1).unwrap_or_else(|| panic!("{from}"));
@@ -194,7 +194,7 @@ fn delayed_jobs_are_listed_and_run_now() {
     assert!(place.ok(&["explain", "mails", "two"]).contains("delayed until"));
     assert_eq!(place.json(&["run-now", "mails", "two"])["id"], "two");
     assert_eq!(place.json(&["peek", "mails"])[0]["id"], "two");
-    assert_eq!(place.run(&["run-now", "mails", "two"]).status.code(), Some(3), "it waits already");
+    assert_eq!(place.run(&["run-now", "mails", "two"]).status.code(), Some(3), "the job is already due");
 }
 
 /// Returns an event of a sender `/shop` with the key `ada` and these attributes.
@@ -240,7 +240,7 @@ fn event_in_order_is_sent_in_order() {
     let sent: Vec<_> =
         sent.as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap().to_owned()).collect();
     assert_eq!(sent, (0..100).map(|n| n.to_string()).collect::<Vec<_>>());
-    // The storage keeps the order itself: only the first of the key can be received.
+    // The storage keeps the order itself, so only the first job of the key can be received.
     assert_eq!(hold(&place.storage, "mails", 32), 1);
 }
 
@@ -281,7 +281,7 @@ fn change_whose_report_cannot_be_written_is_reported_in_the_error() {
         assert_eq!(output.status.code(), Some(1), "{error}");
         assert!(error.contains("the change was made") && error.contains(done), "{error}");
     }
-    // Of the work that failed, the text says what is wrong; of the report, what was done.
+    // If both the work and its report fail, the error says which line is invalid and which jobs were sent.
     let lines = place.path("lines");
     std::fs::write(&lines, format!("{}\nno event\n", event("two", ""))).unwrap();
     let arguments = ["send", "mails", "--ndjson", "--file", lines.to_str().unwrap()];
@@ -303,7 +303,7 @@ fn catches_interrupts(child: &std::process::Child) -> bool {
     u64::from_str_radix(caught, 16).unwrap() & 0b10 != 0
 }
 
-/// D36: a command that waits for input ends by a signal.
+/// D36: a signal ends a command that waits for input.
 #[cfg(target_os = "linux")]
 #[test]
 fn waiting_for_input_can_be_interrupted() {
@@ -317,7 +317,7 @@ fn waiting_for_input_can_be_interrupted() {
             place.command(&arguments).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
         input.write_all(b"{}\n").unwrap();
-        // Before it catches the signal, that would kill it.
+        // Until the program catches the signal, the signal would kill it.
         while !catches_interrupts(&child) {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }

@@ -1,4 +1,4 @@
-//! Jobs of several senders with one id, and several dead letters of one job.
+//! Jobs with the same id from several senders, and several dead letters of one job.
 
 use crate::forged::with_input;
 use crate::support::{Place, error_text, reject_all};
@@ -9,7 +9,7 @@ fn send(place: &Place, source: &str, id: &str, options: &[&str]) {
     assert!(sent.status.success(), "{}", error_text(&sent));
 }
 
-/// Returns a place with the job `7` of two senders, and the job `8` of one.
+/// Returns a place with a job `7` of each of two senders, and a job `8` of one sender.
 fn two_senders(options: &[&str]) -> Place {
     let place = Place::with_mails(0, 0);
     place.ok(&["queue", "create", "mails"]);
@@ -41,7 +41,7 @@ fn job_named_by_its_id_alone_is_changed_with_its_sender() {
     let place = two_senders(&["--delay", "1h"]);
     assert_eq!(place.json(&["run-now", "mails", "8"])["source"], "/shop");
     assert_eq!(place.json(&["cancel", "mails", "8"])["jobs"][0]["source"], "/shop");
-    // Another sender's job with this id, sent later, is not meant.
+    // A job of another sender with this id, sent later, is not cancelled.
     send(&place, "/bank", "8", &[]);
     assert_eq!(place.json(&["explain", "mails", "8", "--source", "/bank"])["cancellation"]["state"], "none");
 }

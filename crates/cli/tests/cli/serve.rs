@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::{Place, error_text};
 
-/// The program while it serves.
+/// The program while it serves. It is killed when this is dropped.
 pub(crate) struct Served {
     child: Child,
     address: String,
@@ -28,14 +28,14 @@ impl Served {
         Self { child, address }
     }
 
-    /// Starts it, and returns its standard error too.
+    /// Starts the program, and also returns its standard error.
     pub(crate) fn with_errors(place: &Place) -> (Self, ChildStderr) {
         let mut served = Self::start_with(place, &[], &[], Stdio::piped());
         let errors = served.child.stderr.take().unwrap();
         (served, errors)
     }
 
-    /// Sends a request with these lines, and returns the answer.
+    /// Sends a request with these headers, and returns the response.
     fn ask(&self, request: &str, headers: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(stream, "{request} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n").unwrap();
@@ -48,7 +48,7 @@ impl Served {
         self.ask(&format!("GET {path}"), &self.host())
     }
 
-    /// Asks for a pause of `mails`, as a page does.
+    /// Requests a pause of `mails`, as a page does.
     pub(crate) fn pause(&self) -> String {
         self.pause_at("/do/pause")
     }
@@ -73,7 +73,7 @@ impl Served {
         format!("Host: {}\r\n", self.address)
     }
 
-    /// Sends the signal to stop, and waits until the program has ended.
+    /// Sends SIGTERM, and waits until the program has ended.
     fn stop(mut self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -101,7 +101,7 @@ fn dashboard_is_served_on_this_machine_until_a_signal() {
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("queues/mails/dead"), "{page}");
     let other_name = served.ask("GET /", "Host: evil.example\r\n");
     assert!(other_name.starts_with("HTTP/1.1 421"), "{other_name}");
-    // A page that is open must not keep the program from ending.
+    // An open page must not keep the program from ending.
     let mut events = TcpStream::connect(&served.address).unwrap();
     write!(events, "GET /events HTTP/1.1\r\n{}\r\n", served.host()).unwrap();
     let mut lines = BufReader::new(events.try_clone().unwrap()).lines();
@@ -109,7 +109,7 @@ fn dashboard_is_served_on_this_machine_until_a_signal() {
     served.stop();
 }
 
-/// A process that is not ready gets no requests: neither the pages nor `/metrics` could report the outage.
+/// A process that is not ready gets no requests, so neither its pages nor `/metrics` could report the outage.
 #[test]
 fn outage_of_the_storage_leaves_the_server_ready() {
     let place = Place::with_mails(1, 1);
@@ -131,7 +131,7 @@ fn incomplete_request_does_not_keep_the_program_from_ending() {
     let mut half = TcpStream::connect(&served.address).unwrap();
     let form = "Sec-Fetch-Site: same-origin\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 11\r\n";
     write!(half, "POST /do/pause HTTP/1.1\r\n{}{form}\r\nqueue=", served.host()).unwrap();
-    // Its connection is taken before this one is answered.
+    // The program accepts the first connection before it answers this one.
     assert!(served.ask("GET /live", &served.host()).starts_with("HTTP/1.1 200"));
     served.stop();
     drop(half);
@@ -170,7 +170,7 @@ fn other_addresses_need_credentials_or_a_proxy() {
     }
 }
 
-/// Several operators share a server: after an incident its log says who has changed what.
+/// Several operators share a server, so its log names the operator of each change.
 #[test]
 fn changes_are_in_the_log_with_their_operators() {
     let place = Place::with_mails(1, 0);
@@ -206,7 +206,7 @@ fn viewer_operator_and_scraper_have_separate_credentials() {
     // `ada:secret` and `eve:looks` in base64.
     let (ada, eve) = (with("Basic YWRhOnNlY3JldA=="), with("Basic ZXZlOmxvb2tz"));
     let scraper = with("Bearer figures");
-    for (who, path, status) in [
+    for (login, path, status) in [
         (&ada, "/", 200),
         (&eve, "/", 200),
         (&scraper, "/", 401),
@@ -214,13 +214,14 @@ fn viewer_operator_and_scraper_have_separate_credentials() {
         (&scraper, "/scale", 200),
         (&with("Bearer guessed"), "/metrics", 401),
     ] {
-        let answer = served.ask(&format!("GET {path}"), who);
+        let answer = served.ask(&format!("GET {path}"), login);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {answer}");
     }
     let form = "Sec-Fetch-Site: same-origin\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 11\r\n";
-    for (who, status) in [(&eve, 403), (&ada, 303)] {
+    for (login, status) in [(&eve, 403), (&ada, 303)] {
         let mut stream = TcpStream::connect(&served.address).unwrap();
-        write!(stream, "POST /do/pause HTTP/1.1\r\nConnection: close\r\n{who}{form}\r\nqueue=mails").unwrap();
+        write!(stream, "POST /do/pause HTTP/1.1\r\nConnection: close\r\n{login}{form}\r\nqueue=mails")
+            .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");

@@ -1,4 +1,4 @@
-//! Workers, cancelling, and the check of a storage.
+//! Workers, cancellation, explanations, pauses, and the checks of `doctor`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -9,14 +9,14 @@ use jobqueue::{Context, JobError, Storage, Worker};
 use crate::shape::check;
 use crate::support::{Mail, Place, error_text};
 
-/// Asks until the answer is there, for a minute.
-pub(crate) fn wait_for<T>(what: &str, ask: impl Fn() -> Option<T>) -> T {
+/// Calls `poll` until it returns a value. Panics after a minute.
+pub(crate) fn wait_for<T>(what: &str, poll: impl Fn() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
-        if let Some(answer) = ask() {
-            return answer;
+        if let Some(value) = poll() {
+            return value;
         }
-        assert!(started.elapsed() < Duration::from_secs(60), "{what} does not come");
+        assert!(started.elapsed() < Duration::from_secs(60), "no sign of {what} within a minute");
     }
 }
 
@@ -78,25 +78,26 @@ fn many_jobs_are_cancelled_by_a_plan_and_missing_ones_are_refused() {
     ] {
         assert_eq!(place.run(arguments).status.code(), Some(3), "{arguments:?}");
     }
-    assert_eq!(place.run(&["cancel", "mails"]).status.code(), Some(2), "nothing is never all");
+    assert_eq!(place.run(&["cancel", "mails"]).status.code(), Some(2), "no condition does not select all");
     let preview = place.ok(&["cancel", "mails", "--kind", "mail", "--dry-run", "--plan", file]);
     assert!(preview.starts_with("3 jobs would be cancelled"), "{preview}");
     assert_eq!(place.run(&["cancel", "letters", "--plan", file]).status.code(), Some(2));
-    // The ids of the plan may be there too.
+    // Another storage may have jobs with the ids of the plan.
     let other = Place::with_mails(1, 0);
     let refused = other.run(&["cancel", "mails", "--plan", file]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(error_text(&refused).contains("the plan is for the storage "), "{}", error_text(&refused));
     other.ok(&["cancel", "mails", "--plan", file, "--any-storage"]);
     let text = place.ok(&["cancel", "mails", "--plan", file]);
-    assert!(text.starts_with("requested for 3 jobs; no worker with a record serves the queue"), "{text}");
+    let requested = "cancellation requested for 3 jobs; no worker with a record serves the queue";
+    assert!(text.starts_with(requested), "{text}");
     let plan: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     check("cancel_plan", &plan);
     let id = plan["jobs"][0]["id"].as_str().unwrap();
     assert_eq!(place.json(&["cancel", "mails", id, "--status"])["state"], "requested");
 }
 
-// The letter proves nothing of a message that is not among those that were looked at.
+// A dead letter of the job does not prove that no other message of it waits among the messages not looked at.
 #[test]
 fn job_with_a_dead_letter_is_cancelled_if_another_message_of_it_may_wait() {
     let place = Place::with_mails(0, 1);
@@ -130,11 +131,11 @@ fn doctor_reports_warnings_first() {
     }
     let verdicts: Vec<_> =
         checks.as_array().unwrap().iter().map(|check| check["verdict"] == "warning").collect();
-    assert!(verdicts.is_sorted_by(|one, next| one >= next), "what needs attention is first: {checks:#}");
+    assert!(verdicts.is_sorted_by(|one, next| one >= next), "warnings come first: {checks:#}");
     assert_eq!(place.run(&["doctor", "--strict"]).status.code(), Some(1));
     assert!(place.ok(&["queues"]).contains("no worker seen"));
     let text = place.ok(&["doctor"]);
-    assert!(!text.contains("requests"), "a file costs none: {text}");
+    assert!(!text.contains("requests"), "a file has no costs: {text}");
     assert!(text.contains("1 queue") && !text.contains("1 queues") && !text.contains("-0"), "{text}");
     assert_eq!(place.run(&["doctor", "--queue", "no-such-queue"]).status.code(), Some(1));
 }
@@ -189,14 +190,14 @@ fn pause_without_an_end_is_not_confused_with_one_that_ends() {
     assert_eq!(place.json(&["queue", "pause", "mails"])["changed"], false);
 }
 
-// A script goes on with the plan of a dry run. audit 25, operator C2
+// A script continues with the plan of a dry run. audit 25, operator C2
 #[test]
 fn dry_run_of_a_cancellation_ends_as_the_cancellation_would() {
     let place = Place::with_mails(1, 0);
     let waiting = place.json(&["peek", "mails"])[0]["id"].as_str().unwrap().to_owned();
     let output = place.run(&["cancel", "mails", &waiting, "no-such-job", "--dry-run"]);
     assert_eq!(output.status.code(), Some(1), "{}", error_text(&output));
-    assert!(error_text(&output).contains("left out, having ended: 1 job"), "{}", error_text(&output));
+    assert!(error_text(&output).contains("already ended, and left out: 1 job"), "{}", error_text(&output));
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("1 job would be cancelled"));
 }
 
@@ -212,13 +213,13 @@ fn queues_reports_that_the_records_of_workers_cannot_be_read() {
     let output = place.run(&["queues"]);
     assert_eq!(output.status.code(), Some(0), "{}", error_text(&output));
     assert!(error_text(&output).contains("the records of workers cannot be read"), "{}", error_text(&output));
-    // audit 28, operator C2: the next list erased it.
+    // audit 28, operator C2: the next list erased the message.
     let mut watch = place.command(&["queues", "--watch", "--interval", "100ms"]);
     let mut watching = watch.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let list = BufReader::new(watching.stdout.take().unwrap());
-    let is_said =
+    let is_in_the_list =
         list.lines().take(20).any(|line| line.unwrap().contains("the records of workers cannot be read"));
     watching.kill().unwrap();
     let _ = watching.wait().unwrap();
-    assert!(is_said);
+    assert!(is_in_the_list);
 }
