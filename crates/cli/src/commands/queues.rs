@@ -60,7 +60,7 @@ struct QueueRow {
 /// Reads all queues of a storage, and returns a note if the records of its workers cannot be read.
 async fn read(session: &Session) -> Result<(Vec<QueueRow>, Option<String>), Failure> {
     let (queues, workers) = join!(session.admin.queues(), session.admin.workers());
-    // Access that does not include these records needs no note.
+    // If the storage forbids reading these records, there is no note.
     let is_forbidden = |error: &&Error| {
         StoreError::in_chain(*error).is_some_and(|cause| cause.kind() == StoreErrorKind::Unauthorized)
     };

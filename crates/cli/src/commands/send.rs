@@ -224,7 +224,7 @@ impl Input {
     /// input.
     ///
     /// # Cancel safety
-    /// Cancel safe: the bytes that were read are kept for the next call.
+    /// The bytes that were read are kept for the next call.
     pub(super) async fn next(&mut self, stop: &CancellationToken) -> Result<Vec<u8>, Failure> {
         let read = async {
             if self.by_line {

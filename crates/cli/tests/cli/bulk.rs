@@ -277,7 +277,7 @@ fn key_selects_dead_letters_exactly() {
     assert_eq!(ids, ["canada"]);
 }
 
-// An empty text may come from an unset shell variable, and would select everything.
+// An empty text may come from an unset shell variable, and would be no condition.
 #[test]
 fn empty_condition_is_refused() {
     let place = Place::with_mails(1, 1);

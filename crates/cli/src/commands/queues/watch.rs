@@ -98,7 +98,7 @@ async fn list(output: Output, watched: &mut [Watched]) -> Result<(), Failure> {
 }
 
 impl Watched {
-    /// Returns the newest list of the storage that could be read, and a message if this one could not.
+    /// Returns `list`, or after a failure the last list that could be read, with a message about the failure.
     fn latest(
         &mut self,
         began: SystemTime,
