@@ -21,7 +21,7 @@ pub(crate) struct BackupArguments {
 }
 
 #[derive(Serialize)]
-struct Copied {
+struct BackupReport {
     file: PathBuf,
     bytes: u64,
 }
@@ -49,7 +49,7 @@ pub(crate) async fn run(
     };
     copied.map_err(|error| Failure::Failed(format!("{:?}", jobqueue::Error::from(error))))?;
     let bytes = std::fs::metadata(&arguments.file)?.len();
-    let copied = Copied { file: arguments.file, bytes };
+    let copied = BackupReport { file: arguments.file, bytes };
     let text = "to restore it, stop all processes, move the storage's file away together with its -wal and \
                 -shm files, and put the copy in its place";
     global.output.value(&copied, || format!("{} bytes in {}\n{text}", copied.bytes, copied.file.display()))

@@ -29,11 +29,11 @@ pub(crate) struct PeekArguments {
     #[arg(long, value_enum, conflicts_with = "deep")]
     state: Option<State>,
     #[command(flatten)]
-    selection: Selection,
+    selection: StateFilter,
 }
 
 #[derive(Args)]
-struct Selection {
+struct StateFilter {
     /// Lists only jobs with this key
     #[arg(long, requires = "state")]
     key: Option<String>,
@@ -71,7 +71,7 @@ impl From<State> for JobState {
     }
 }
 
-impl Selection {
+impl StateFilter {
     fn filter(&self, limit: usize) -> JobFilter {
         JobFilter::new()
             .limit(limit)

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::support::{Place, error_text};
+use crate::support::{Sandbox, error_text};
 
 /// Runs the program on a terminal, waits for a question, and answers it. Prints the contents of the terminal,
 /// and ends with the program's exit code.
@@ -34,14 +34,14 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 "#;
 
 /// Returns the exit code, and everything that the terminal has shown.
-fn answer(place: &Place, answer: &str, arguments: &[&str]) -> (Option<i32>, String) {
+fn answer(sandbox: &Sandbox, answer: &str, arguments: &[&str]) -> (Option<i32>, String) {
     let program = ["-c", TERMINAL, answer, "to continue: ", env!("CARGO_BIN_EXE_jobqueue")];
     let mut python = Command::new("python3");
     python
         .args(program)
         .args(arguments)
-        .env("JOBQUEUE_STORAGE", &place.storage)
-        .env("HOME", place.folder.path());
+        .env("JOBQUEUE_STORAGE", &sandbox.storage)
+        .env("HOME", sandbox.folder.path());
     let output = python.env("TERM", "xterm").env_remove("NO_COLOR").output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     (output.status.code(), text + &String::from_utf8_lossy(&output.stderr))
@@ -49,43 +49,43 @@ fn answer(place: &Place, answer: &str, arguments: &[&str]) -> (Option<i32>, Stri
 
 #[test]
 fn purge_asks_for_the_name_of_the_queue() {
-    let place = Place::with_mails(1, 2);
+    let sandbox = Sandbox::with_mails(1, 2);
     let purge = ["dead", "purge", "mails", "--all"];
-    let (code, shown) = answer(&place, "yes", &purge);
+    let (code, shown) = answer(&sandbox, "yes", &purge);
     assert_eq!(code, Some(4), "{shown}");
     assert!(shown.contains("about 2") && shown.contains("Type `mails`"), "{shown}");
-    assert_eq!(place.counts(), (1, 2));
-    let (code, shown) = answer(&place, "mails", &purge);
+    assert_eq!(sandbox.counts(), (1, 2));
+    let (code, shown) = answer(&sandbox, "mails", &purge);
     assert_eq!(code, Some(0), "{shown}");
     assert!(shown.contains("2 deleted"), "{shown}");
-    assert_eq!(place.counts(), (1, 0));
+    assert_eq!(sandbox.counts(), (1, 0));
 }
 
 #[test]
 fn signal_at_the_question_changes_nothing() {
-    let place = Place::with_mails(0, 1);
-    let (code, shown) = answer(&place, "^C", &["dead", "purge", "mails", "--all"]);
+    let sandbox = Sandbox::with_mails(0, 1);
+    let (code, shown) = answer(&sandbox, "^C", &["dead", "purge", "mails", "--all"]);
     assert_eq!(code, Some(130), "{shown}");
-    assert_eq!(place.counts(), (0, 1));
+    assert_eq!(sandbox.counts(), (0, 1));
 }
 
 #[test]
 fn deep_peek_asks_and_sees_past_the_first_messages() {
-    let place = Place::with_mails(40, 0);
-    let (code, shown) = answer(&place, "yes", &["peek", "mails", "--deep", "-o", "ndjson"]);
+    let sandbox = Sandbox::with_mails(40, 0);
+    let (code, shown) = answer(&sandbox, "yes", &["peek", "mails", "--deep", "-o", "ndjson"]);
     assert_eq!(code, Some(0), "{shown}");
     assert_eq!(shown.matches("\"message_id\"").count(), 40, "{shown}");
-    let after = place.json(&["peek", "mails"]);
+    let after = sandbox.json(&["peek", "mails"]);
     assert_eq!(after.as_array().unwrap().len(), 32);
     assert_eq!(after[0]["attempts"], 0, "a deep peek is not an attempt");
 }
 
 #[test]
 fn colour_is_only_on_terminals_that_want_it() {
-    let place = Place::with_mails(0, 1);
-    let (_, shown) = answer(&place, "no", &["dead", "purge", "mails", "--all"]);
+    let sandbox = Sandbox::with_mails(0, 1);
+    let (_, shown) = answer(&sandbox, "no", &["dead", "purge", "mails", "--all"]);
     assert!(shown.contains("\u{1b}[1;31merror:"), "{shown:?}");
-    let output = place.run(&["dead", "purge", "mails", "--all"]);
+    let output = sandbox.run(&["dead", "purge", "mails", "--all"]);
     assert!(!output.stderr.contains(&0x1b));
 }
 
@@ -96,15 +96,15 @@ fn schema_of(file: &Path) -> Vec<u8> {
 
 #[test]
 fn refused_creation_creates_and_migrates_nothing() {
-    let place = Place::new();
-    let (file, audit) = (place.path("jobs.db"), place.path("audit.ndjson"));
-    let storage = &place.storage;
-    place.configure(&format!(
+    let sandbox = Sandbox::new();
+    let (file, audit) = (sandbox.path("jobs.db"), sandbox.path("audit.ndjson"));
+    let storage = &sandbox.storage;
+    sandbox.configure(&format!(
         "[contexts.live]\nstorage = '{storage}'\nproduction = true\naccess = 'read_only'\n"
     ));
     let create = ["queue", "create", "mails", "--context", "live", "--audit-file", audit.to_str().unwrap()];
     let refused = |confirmed: &[&str]| {
-        let output = place.without_storage(&[&create, confirmed].concat()).output().unwrap();
+        let output = sandbox.without_storage(&[&create, confirmed].concat()).output().unwrap();
         assert_eq!(output.status.code(), Some(4), "{}", error_text(&output));
         let asks = error_text(&output).contains("create or migrate the storage, and create the queue");
         assert_eq!(asks, confirmed.is_empty(), "{}", error_text(&output));
@@ -120,7 +120,7 @@ fn refused_creation_creates_and_migrates_nothing() {
         refused(confirmed);
         assert!(!file.exists(), "{confirmed:?}");
     }
-    place.ok(&["queue", "create", "mails"]);
+    sandbox.ok(&["queue", "create", "mails"]);
     let older = rusqlite::Connection::open(&file).unwrap();
     // The tables as the migration to version 4 leaves them.
     let tables = "DROP INDEX jobqueue_message_visible;

@@ -10,7 +10,7 @@ use std::thread;
 use jobqueue_test_support::postgres::Postgres;
 
 use crate::serve::Served;
-use crate::support::Place;
+use crate::support::Sandbox;
 
 /// An address at which a PostgreSQL server can be reached while the gateway is open.
 struct Gateway {
@@ -62,16 +62,16 @@ impl Drop for Watching {
     }
 }
 
-/// Returns a server with a queue `mails`, a place whose storage string names an address at which nothing
+/// Returns a server with a queue `mails`, a sandbox whose storage string names an address at which nothing
 /// listens yet, and that address.
-fn unavailable() -> (Postgres, Place, SocketAddr) {
+fn unavailable() -> (Postgres, Sandbox, SocketAddr) {
     let server = Postgres::start(&["fsync=off", "synchronous_commit=off"]);
-    let mut place = Place::new();
-    place.storage = server.connection_string();
-    place.ok(&["queue", "create", "mails"]);
+    let mut sandbox = Sandbox::new();
+    sandbox.storage = server.connection_string();
+    sandbox.ok(&["queue", "create", "mails"]);
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    place.storage = place.storage.replace(&server.address().to_string(), &address.to_string());
-    (server, place, address)
+    sandbox.storage = sandbox.storage.replace(&server.address().to_string(), &address.to_string());
+    (server, sandbox, address)
 }
 
 fn lines<R: Read>(output: Option<R>) -> Lines<BufReader<R>> {
@@ -81,8 +81,8 @@ fn lines<R: Read>(output: Option<R>) -> Lines<BufReader<R>> {
 // audit 27, operator 5
 #[test]
 fn storage_that_is_unavailable_at_the_start_is_served_once_it_answers() {
-    let (server, place, address) = unavailable();
-    let (served, errors): (Served, ChildStderr) = Served::with_errors(&place);
+    let (server, sandbox, address) = unavailable();
+    let (served, errors): (Served, ChildStderr) = Served::with_errors(&sandbox);
     let page = served.get("/");
     assert!(page.starts_with("HTTP/1.1 503") && page.contains("has been unavailable since"), "{page}");
     assert!(served.get("/metrics").contains("jobqueue_scrape_success 0"));
@@ -97,8 +97,8 @@ fn storage_that_is_unavailable_at_the_start_is_served_once_it_answers() {
 // audit 27, operator 5
 #[test]
 fn watch_keeps_the_last_figures_while_the_storage_is_unavailable() {
-    let (server, place, address) = unavailable();
-    let mut command = place.command(&["queues", "--watch", "--interval", "100ms"]);
+    let (server, sandbox, address) = unavailable();
+    let mut command = sandbox.command(&["queues", "--watch", "--interval", "100ms"]);
     let mut watching = Watching(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     let mut errors = lines(watching.0.stderr.take());
     assert!(errors.next().unwrap().unwrap().contains("has been unavailable since"));

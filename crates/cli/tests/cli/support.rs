@@ -17,23 +17,23 @@ pub(crate) struct Mail {
 }
 
 /// A folder with a SQLite storage, and a home without configuration.
-pub(crate) struct Place {
+pub(crate) struct Sandbox {
     pub(crate) folder: TempDir,
     pub(crate) storage: String,
 }
 
-impl Place {
+impl Sandbox {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let storage = format!("sqlite:{}", folder.path().join("jobs.db").display());
         Self { folder, storage }
     }
 
-    /// Returns a place with a queue `mails` that has `waiting` jobs and `dead` dead letters.
+    /// Returns a sandbox with a queue `mails` that has `waiting` jobs and `dead` dead letters.
     pub(crate) fn with_mails(waiting: usize, dead: usize) -> Self {
-        let place = Self::new();
-        fill(&place.storage, waiting, dead);
-        place
+        let sandbox = Self::new();
+        fill(&sandbox.storage, waiting, dead);
+        sandbox
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
