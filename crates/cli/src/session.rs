@@ -144,9 +144,16 @@ impl Session {
         }
         let admin = admin.build();
         let is_billed = polls_are_billed(admin.storage().description());
-        let (storage, context, file) = (choice.storage.clone(), choice.context.clone(), choice.file());
-        let (needs_creation, is_production) = (false, choice.is_production);
-        Ok(Self { admin, needs_creation, storage, options, context, is_production, file, is_billed })
+        Ok(Self {
+            admin,
+            needs_creation: false,
+            storage: choice.storage.clone(),
+            options,
+            context: choice.context.clone(),
+            is_production: choice.is_production,
+            file: choice.file(),
+            is_billed,
+        })
     }
 
     /// Returns a session for a test.

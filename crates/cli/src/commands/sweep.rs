@@ -47,20 +47,27 @@ pub(crate) async fn run(
         .stop(stop.clone())
         .given(arguments.limit, SweepOptions::limit);
     let report = session.admin.sweep(options).await?;
-    let (dry_run, seen, removed) = (arguments.dry_run, report.seen, report.removed);
-    let (bytes, failed) = (report.bytes, report.failed);
-    let swept =
-        json!({ "dry_run": dry_run, "seen": seen, "removed": removed, "bytes": bytes, "failed": failed });
+    let dry_run = arguments.dry_run;
+    let swept = json!({
+        "dry_run": dry_run,
+        "seen": report.seen,
+        "removed": report.removed,
+        "bytes": report.bytes,
+        "failed": report.failed,
+    });
     let text = || {
         let verb = if dry_run { "would be removed" } else { "removed" };
-        format!("{removed} of {seen} blobs {verb} ({bytes} bytes), {failed} failed")
+        format!(
+            "{} of {} blobs {verb} ({} bytes), {} failed",
+            report.removed, report.seen, report.bytes, report.failed
+        )
     };
     let printed =
         if dry_run { global.output.value(&swept, text) } else { global.output.change(&swept, text) };
     if stop.is_cancelled() {
         return Err(Failure::Interrupted("interrupted before all blobs were examined".to_owned()));
     }
-    match failed {
+    match report.failed {
         0 => printed,
         failed => Err(Failure::Failed(format!("{failed} blobs could not be removed"))),
     }
