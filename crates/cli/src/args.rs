@@ -8,29 +8,29 @@ use jobqueue_admin::JobReference;
 
 use crate::output::Output;
 
-/// The arguments of all commands.
+/// The options that every command accepts.
 #[derive(Clone, Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// The storage string, such as sqlite:jobs.db; not one with a key
+    /// The storage string, such as sqlite:jobs.db; a string with a key is refused
     #[arg(long, global = true, value_name = "STRING", conflicts_with = "context")]
     pub(crate) storage: Option<String>,
-    /// A context of the configuration file; queues, workers, doctor and serve accept it several times
+    /// A context of the configuration file; may be repeated for queues, workers, doctor and serve
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) context: Vec<String>,
-    /// The configuration file [default: jobqueue/config.toml in the user's folder for configuration]
+    /// The configuration file [default: jobqueue/config.toml in the user's configuration folder]
     #[arg(long, global = true, value_name = "FILE", env = "JOBQUEUE_CONFIG")]
     pub(crate) config: Option<PathBuf>,
-    /// The form of the output
-    #[arg(long, short, global = true, value_name = "FORM", value_enum, default_value_t)]
+    /// The output format
+    #[arg(long, short, global = true, value_name = "FORMAT", value_enum, default_value_t)]
     pub(crate) output: Output,
-    /// The name under which changes are recorded [default: the name of the login]
+    /// The name under which changes are recorded [default: the login name]
     #[arg(long, global = true, value_name = "NAME", env = "JOBQUEUE_OPERATOR")]
     pub(crate) operator: Option<String>,
-    /// Appends each change to this file, one JSON document a line with user, action, time and result
+    /// Appends each change to this file as a line of JSON with user, action, time and result
     #[arg(long, global = true, value_name = "FILE", env = "JOBQUEUE_AUDIT_FILE")]
     pub(crate) audit_file: Option<PathBuf>,
-    /// Answers all questions with yes
+    /// Answers yes to all questions
     #[arg(long, short, global = true)]
     pub(crate) yes: bool,
 }

@@ -13,7 +13,7 @@ use crate::secrets::has_secret;
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Config {
-    /// The context for commands that only read.
+    /// The default context, which only commands that read may use.
     pub(crate) default: Option<String>,
     #[serde(default)]
     contexts: BTreeMap<String, Context>,
@@ -26,7 +26,7 @@ pub(crate) struct Config {
 pub(crate) struct Context {
     storage: Option<String>,
     storage_env: Option<String>,
-    /// True if changes are to be confirmed.
+    /// True if changes must be confirmed.
     #[serde(default)]
     pub(crate) production: bool,
     access: Option<Access>,
@@ -39,9 +39,11 @@ enum Access {
     Actions(Vec<String>),
 }
 
-/// Returns the value of an environment variable that is set and not blank, without the line break at its end that a mounted secret has.
+/// Returns the value of an environment variable, or `None` if it is unset or blank. Removes the line break at
+/// the end that a mounted secret has.
 ///
-/// A value that is not UTF-8 is an error: taken for unset, it would lead to another storage, or leave a door open.
+/// A value that is not UTF-8 is an error: treated as unset, it would select another storage or disable a
+/// login.
 pub(crate) fn variable(name: &str) -> Result<Option<String>, Failure> {
     match std::env::var(name) {
         Ok(value) => {
@@ -56,10 +58,11 @@ pub(crate) fn variable(name: &str) -> Result<Option<String>, Failure> {
 }
 
 impl Config {
-    /// Reads the file that `chosen` names, or else the usual one; without a usual file there are no contexts.
+    /// Reads the file `chosen`, or else the default file. A missing default file means that there are no
+    /// contexts.
     pub(crate) fn read(chosen: Option<&Path>) -> Result<Self, Failure> {
-        let usual = usual_path();
-        let Some(path) = chosen.or(usual.as_deref()) else { return Ok(Self::default()) };
+        let default = default_path();
+        let Some(path) = chosen.or(default.as_deref()) else { return Ok(Self::default()) };
         let shown = path.display();
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
@@ -124,16 +127,17 @@ impl Context {
     }
 }
 
-/// Returns the problem and its line. The parser's own text is not used, because it may quote a secret.
+/// Returns the problem and its line, without values of the file, which may be secrets: the error's `Display`
+/// quotes the line, and a message that begins with "invalid" quotes the value.
 fn problem(error: &toml::de::Error, text: &str) -> String {
     let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
     match error.message() {
-        message if message.starts_with("invalid") => format!("line {line} has a value of a wrong type"),
+        message if message.starts_with("invalid") => format!("line {line} has a value of the wrong type"),
         message => format!("line {line}: {}", message.lines().next().unwrap_or("it is not TOML")),
     }
 }
 
-fn usual_path() -> Option<PathBuf> {
+fn default_path() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let folder = variable("XDG_CONFIG_HOME")
         .or_else(|| variable("HOME").map(|home| home.join(".config")))

@@ -9,7 +9,7 @@ use crate::exit::Failure;
 use crate::session::{Need, Session};
 use crate::text::clean;
 
-/// Asks the user to type a word, and refuses on any other input. Without a terminal, `--yes` is required.
+/// Asks the operator to type `word`, and fails on any other input. Without a terminal, `--yes` is required.
 pub(crate) async fn typed(
     yes: bool,
     question: &str,
@@ -24,8 +24,9 @@ pub(crate) async fn typed(
             "{question} Nothing was changed: add --yes to confirm without a terminal"
         )));
     }
-    let asked = write!(io::stderr(), "{} Type `{}` to go on: ", clean(question), clean(word));
-    // Whoever closes standard error sees no question. That must not end as a success, as a closed output does.
+    let asked = write!(io::stderr(), "{} Type `{}` to continue: ", clean(question), clean(word));
+    // A closed standard error hides the question. Unlike a closed standard output, that must not end as a
+    // success.
     asked.map_err(|error| {
         Failure::Refused(format!("nothing was changed: the question cannot be asked: {error}"))
     })?;
@@ -38,9 +39,10 @@ pub(crate) async fn typed(
         () = stop.cancelled() => return Err(Failure::Interrupted("nothing was changed".to_owned())),
         answer = reading => answer.map_err(|_| Failure::Failed("the answer cannot be read".to_owned()))??,
     };
-    match answer.trim() == word {
-        true => Ok(()),
-        false => Err(Failure::Refused("the answer does not match: nothing was changed".to_owned())),
+    if answer.trim() == word {
+        Ok(())
+    } else {
+        Err(Failure::Refused("the answer does not match: nothing was changed".to_owned()))
     }
 }
 
@@ -57,7 +59,7 @@ pub(crate) async fn production(
     }
 }
 
-/// Opens the storage for a change, and asks first if it is a production context.
+/// Opens the storage for a change. In a production context, asks the operator to confirm the change.
 pub(crate) async fn change(
     global: &Global,
     need: Need,

@@ -33,7 +33,7 @@ impl<T> Item<T> {
         }
     }
 
-    /// Makes an item of a failure.
+    /// Replaces a failure by an item that is made from its text.
     pub(crate) fn or_else(self, item: impl FnOnce(String) -> T) -> Self {
         let value = match self.value {
             ItemValue::Failed { error } => ItemValue::Read(item(error)),
@@ -46,7 +46,7 @@ impl<T> Item<T> {
 /// The list of a storage, with the name of its context if there are several.
 pub(crate) type ListOfContext<T> = (Option<String>, Result<Vec<T>, Failure>);
 
-/// Reads a list from each storage, at the same time. Where there is one storage only, its failure is that of the command.
+/// Reads a list from each storage, concurrently. If there is only one storage, its failure fails the command.
 pub(crate) async fn read<T>(
     opened: &[Opened],
     read: impl AsyncFn(&Session) -> Result<Vec<T>, Failure>,
@@ -61,7 +61,7 @@ pub(crate) async fn read<T>(
     items(join_all(lists).await)
 }
 
-/// Makes one list of those of all storages.
+/// Joins the lists of all storages.
 pub(crate) fn items<T>(lists: Vec<ListOfContext<T>>) -> Result<Vec<Item<T>>, Failure> {
     let mut items = Vec::new();
     for (context, list) in lists {
@@ -78,7 +78,8 @@ pub(crate) fn items<T>(lists: Vec<ListOfContext<T>>) -> Result<Vec<Item<T>>, Fai
     Ok(items)
 }
 
-/// Prints the list. In the table, an item has any number of rows, and the last column has the failures. Fails if one of the contexts has.
+/// Prints the list. In the table, an item has any number of rows, and a failed context has its error in the
+/// last column. Fails if a context failed.
 pub(crate) fn print<T: Serialize>(
     output: Output,
     items: &[Item<T>],

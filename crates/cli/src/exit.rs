@@ -15,22 +15,22 @@ pub(crate) enum Failure {
     Failed(String),
     /// The arguments or the configuration are wrong.
     Usage(String),
-    /// The parser has a help text or an error of its own.
+    /// A help text or an error of the argument parser.
     Parser(clap::Error),
     /// Nothing matched.
     NothingMatched(String),
     /// The change was not allowed or not confirmed.
     Refused(String),
-    /// Settings are not as they should be.
+    /// The settings of a queue differ from the given ones.
     Differs(String),
-    /// A signal ended the command; the text contains the changes made so far.
+    /// A signal ended the command; the text reports the progress so far.
     Interrupted(String),
-    /// The reader of the output has gone away. The result of the work has priority: a command returns it before that of printing.
+    /// The reader of the output closed the pipe. A command whose work failed returns that failure instead.
     ClosedPipe,
 }
 
 impl Failure {
-    /// Returns the text, unless it is the parser's or there is none.
+    /// Returns the text; `None` for `Parser`, which prints its own, and for `ClosedPipe`, which has none.
     pub(crate) fn text_mut(&mut self) -> Option<&mut String> {
         match self {
             Self::Failed(text)
@@ -47,7 +47,7 @@ impl Failure {
     pub(crate) fn report(self) -> ExitCode {
         let code = match &self {
             Self::Parser(error) => {
-                // Help goes to standard output. Nobody is left to read it if that fails.
+                // Prints help to standard output. If that fails, the text has no reader.
                 let _ = error.print();
                 return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
             }
@@ -59,15 +59,16 @@ impl Failure {
             Self::Differs(_) => 5,
             Self::Interrupted(_) => 130,
         };
-        let prefix = match io::stderr().is_terminal() && colour_is_wanted() {
-            true => "\u{1b}[1;31merror:\u{1b}[0m",
-            false => "error:",
+        let prefix = if io::stderr().is_terminal() && colour_is_wanted() {
+            "\u{1b}[1;31merror:\u{1b}[0m"
+        } else {
+            "error:"
         };
         let _ = writeln!(io::stderr(), "{prefix} {}", clean(&self.into_text()));
         ExitCode::from(code)
     }
 
-    /// Returns the text without the exit code, where other work succeeds beside what failed.
+    /// Returns the text without the exit code, for a command that continues after the failure.
     pub(crate) fn into_text(mut self) -> String {
         self.text_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -75,7 +76,7 @@ impl Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        // With all causes, in one line.
+        // `Debug` prints all causes in one line.
         let text = format!("{error:?}");
         match error.kind() {
             ErrorKind::Forbidden => Self::Refused(text),
@@ -92,7 +93,8 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Drops work that holds nothing once `stop` fires. `interrupted` says what is left of it.
+/// Runs `work`, which holds no messages, and drops it once `stop` fires. The failure then has the text
+/// `interrupted`.
 pub(crate) async fn or_stop<T>(
     work: impl Future<Output = Result<T, Failure>>,
     stop: &CancellationToken,

@@ -15,16 +15,16 @@ pub(crate) struct Filter {
     /// Only jobs of this kind
     #[arg(long)]
     kind: Option<String>,
-    /// Only jobs of this key
+    /// Only jobs with this key
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// Only dead letters with this reason, such as attempts_exhausted
     #[arg(long)]
     reason: Option<String>,
-    /// Only those with this text in their id, key, error or payload
+    /// Only dead letters with this text in their id, key, error or payload
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     text: Option<String>,
-    /// Only those of this group of `dead stats`
+    /// Only dead letters of this group of `dead stats`
     #[arg(long, value_name = "FINGERPRINT")]
     error: Option<String>,
     /// Only the job with this id; may be repeated

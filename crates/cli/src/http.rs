@@ -11,24 +11,25 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// The longest time for which a connection waits for the head of its next request. Otherwise clients that send half of one use up the
-/// descriptors of the process. It is longer than the minute for which load balancers and proxies keep an idle connection, by which they may send.
-const HEAD: Duration = Duration::from_secs(75);
+/// The time for which a connection waits for the head of its next request. Without a limit, clients that send
+/// half a head would use up the descriptors of the process. The limit is longer than the minute for which
+/// load balancers and proxies keep an idle connection, on which they may still send.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(75);
 
-/// Serves requests until `stop`, and then ends those that have begun.
+/// Serves requests until `stop` fires, and then finishes the requests that have begun.
 pub(crate) async fn serve(mut listener: TcpListener, router: Router, stop: &CancellationToken) {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD);
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
     let connections = GracefulShutdown::new();
     loop {
         let (stream, _) = tokio::select! {
-            // It waits for a second if a connection cannot be accepted.
+            // Sleeps for a second if a connection cannot be accepted.
             accepted = Listener::accept(&mut listener) => accepted,
             () = stop.cancelled() => break,
         };
         let service = TowerToHyperService::new(router.clone());
         let connection = http.serve_connection(TokioIo::new(stream), service);
-        // Its errors are those of the client: it has gone away, or does not send HTTP.
+        // An error is the client's: it has closed the connection, or does not send HTTP.
         tokio::spawn(connections.watch(connection));
     }
     drop(listener);
@@ -44,7 +45,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn half_a_head_does_not_hold_a_connection() {
+    async fn incomplete_head_does_not_keep_a_connection_open() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = tokio::spawn(async move {
@@ -55,7 +56,7 @@ mod tests {
             let mut client = TcpStream::connect(address).await.unwrap();
             client.write_all(sent.as_bytes()).await.unwrap();
             let mut answer = String::new();
-            let end = timeout(2 * HEAD, client.read_to_string(&mut answer)).await;
+            let end = timeout(2 * HEAD_TIMEOUT, client.read_to_string(&mut answer)).await;
             assert!(end.is_ok(), "after {sent:?} the connection stays open");
             assert_eq!(answer.starts_with("HTTP/1.1 404"), sent == whole, "{answer}");
         }

@@ -1,7 +1,9 @@
-//! The command line of jobqueue, as the binary `jobqueue`: a thin layer over [`jobqueue_admin`] that parses and prints.
+//! The command line of jobqueue, as the binary `jobqueue`: a thin layer over [`jobqueue_admin`] that parses
+//! and prints.
 //!
-//! `jobqueue help` lists the commands and the exit codes. The guide describes them on its page "operating". The forms of `--output json` and
-//! `--output ndjson` are in `schema/output.schema.json` of this package; fields may be added within a major version.
+//! `jobqueue help` lists the commands and the exit codes. The guide describes them on its page "operating".
+//! The output of `--output json` and `--output ndjson` follows `schema/output.schema.json` of this package;
+//! fields may be added within a major version.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -54,7 +56,7 @@ fn parse(arguments: Vec<OsString>) -> Result<Cli, Failure> {
 }
 
 fn execute(cli: Cli) -> Result<(), Failure> {
-    log(matches!(cli.command, Command::Serve(_)));
+    init_logging(matches!(cli.command, Command::Serve(_)));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Failure::Failed(format!("no runtime can be started: {error}")))?;
     let result = runtime.block_on(async {
@@ -66,13 +68,14 @@ fn execute(cli: Cli) -> Result<(), Failure> {
         });
         commands::run(cli, &stop).await
     });
-    // A thread that waits for the answer to a question does not end by itself.
+    // A thread that is blocked on the answer to a question does not end by itself.
     runtime.shutdown_background();
     result
 }
 
-/// Shows warnings of the library on standard error. A server shows also each change, with its time and its operator: it lasts, and has several operators.
-fn log(serves: bool) {
+/// Logs warnings of the library to standard error. A server also logs each change with its time and its
+/// operator, because it runs for long and has several operators.
+fn init_logging(serves: bool) {
     let colour = std::io::stderr().is_terminal() && text::colour_is_wanted();
     let lines = tracing_subscriber::fmt()
         .with_max_level(Level::INFO)
@@ -81,9 +84,10 @@ fn log(serves: bool) {
         .with_target(false);
     let changes = if serves { Level::INFO } else { Level::WARN };
     let shown = Targets::new().with_default(Level::WARN).with_target("jobqueue_admin", changes);
-    // Only a subscriber that exists already makes it fail; then that one shows the warnings.
-    let _ = match serves {
-        true => lines.finish().with(shown).try_init(),
-        false => lines.without_time().finish().with(shown).try_init(),
+    // Fails only if a subscriber is already installed, which then shows the warnings.
+    let _ = if serves {
+        lines.finish().with(shown).try_init()
+    } else {
+        lines.without_time().finish().with(shown).try_init()
     };
 }

@@ -1,4 +1,5 @@
-//! The storages of a command that lasts: one that is away when the command starts is opened later.
+//! The storages of a long-running command. A storage that is unavailable when the command starts is opened
+//! later.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -14,31 +15,31 @@ use crate::output::say;
 use crate::session::{Choice, Need, Session, choose_all};
 use crate::text::time;
 
-/// The time after which a storage that is still being opened counts as away.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time that an attempt to open a storage may take before the storage counts as unavailable.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time between two attempts to open a storage.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A storage of a command that lasts.
-pub(crate) struct Lasting {
+/// A storage of a long-running command.
+pub(crate) struct LongLivedStorage {
     /// The name of its context, if there are several.
     pub(crate) context: Option<String>,
-    /// Of a storage that is away, each request fails with the reason.
+    /// The session. While the storage is unavailable, each request fails with the reason.
     pub(crate) session: Session,
-    /// Resolves once the storage was opened; `None` if it is open.
+    /// Resolves to the session that replaces this one, once the storage is open; `None` if it already is.
     pub(crate) later: Option<BoxFuture<'static, Session>>,
 }
 
-/// Opens the storages that the arguments name, at the same time. Fails if the configuration is wrong, or if a storage cannot be opened for a reason that does
-/// not pass by itself.
-pub(crate) async fn open(global: &Global, need: Need) -> Result<Vec<Lasting>, Failure> {
+/// Opens the storages that the arguments name, concurrently. Fails if the configuration is wrong, or if a
+/// storage cannot be opened and the error is not retryable.
+pub(crate) async fn open(global: &Global, need: Need) -> Result<Vec<LongLivedStorage>, Failure> {
     let choices = choose_all(global)?;
     let is_one = choices.len() == 1;
     let opened = choices.into_iter().map(async |choice| {
         choice.check(need)?;
         let context = choice.context.clone().filter(|_| !is_one);
         match (open_one(global, choice, need).await, context) {
-            (Ok((session, later)), context) => Ok(Lasting { context, session, later }),
+            (Ok((session, later)), context) => Ok(LongLivedStorage { context, session, later }),
             (Err(failure), None) => Err(failure),
             (Err(failure), Some(name)) => Err(Failure::Failed(format!(
                 "the storage of the context `{name}` cannot be opened; leave it out to see the others: {}",
@@ -54,47 +55,52 @@ async fn open_one(
     choice: Choice,
     need: Need,
 ) -> Result<(Session, Option<BoxFuture<'static, Session>>), Failure> {
-    let reason = match tokio::time::timeout(PATIENCE, connect_existing(&choice.storage)).await {
+    let reason = match tokio::time::timeout(OPEN_TIMEOUT, connect_existing(&choice.storage)).await {
         Ok(Ok(storage)) => return Ok((Session::new(global, &choice, need, storage)?, None)),
         Ok(Err(error)) if !error.is_retryable() => return Err(error.into()),
         Ok(Err(error)) => Failure::from(error).into_text(),
-        Err(_) => format!("no answer within {PATIENCE:?}"),
+        Err(_) => format!("no answer within {OPEN_TIMEOUT:?}"),
     };
-    let away = Arc::new(Away::new(&choice, reason));
-    say(&format!("{}; it is tried again until it is open", away.text()));
-    let session = Session::new(global, &choice, need, away.storage())?;
-    Ok((session, Some(Box::pin(open_later(global.clone(), choice, need, away)))))
+    let unavailable = Arc::new(UnavailableStorage::new(&choice, reason));
+    say(&format!("{}; trying again until it is open", unavailable.text()));
+    let session = Session::new(global, &choice, need, unavailable.storage())?;
+    Ok((session, Some(Box::pin(open_later(global.clone(), choice, need, unavailable)))))
 }
 
-/// Tries to open a storage until it is open.
-async fn open_later(global: Global, choice: Choice, need: Need, away: Arc<Away>) -> Session {
+/// Tries to open a storage until it succeeds.
+async fn open_later(
+    global: Global,
+    choice: Choice,
+    need: Need,
+    unavailable: Arc<UnavailableStorage>,
+) -> Session {
     loop {
-        tokio::time::sleep(RETRY).await;
+        tokio::time::sleep(RETRY_INTERVAL).await;
         let opened = connect_existing(&choice.storage).await.map_err(Failure::from);
         match opened.and_then(|storage| Session::new(&global, &choice, need, storage)) {
             Ok(session) => {
-                say(&format!("{} is open", away.name));
+                say(&format!("{} is open", unavailable.name));
                 return session;
             }
-            Err(failure) => away.set(failure.into_text()),
+            Err(failure) => unavailable.set(failure.into_text()),
         }
     }
 }
 
-/// Answers each request for a storage that is not open with the reason.
+/// Fails each request to a storage that is not open, with the reason.
 #[derive(Debug)]
-struct Away {
+struct UnavailableStorage {
     name: String,
     since: SystemTime,
     reason: Mutex<String>,
 }
 
-impl Away {
+impl UnavailableStorage {
     fn new(choice: &Choice, reason: String) -> Self {
         let name = match (&choice.context, choice.file()) {
             (Some(context), _) => format!("the storage of `{context}`"),
             (None, Some(file)) => format!("sqlite:{file}"),
-            // Its string may have a password.
+            // The storage string may contain a password.
             (None, None) => "the storage".to_owned(),
         };
         Self { name, since: SystemTime::now(), reason: Mutex::new(reason) }
@@ -106,7 +112,7 @@ impl Away {
 
     fn text(&self) -> String {
         let reason = self.reason.lock().unwrap_or_else(PoisonError::into_inner);
-        format!("{} could not be opened since {}: {reason}", self.name, time(self.since))
+        format!("{} has been unavailable since {}: {reason}", self.name, time(self.since))
     }
 
     fn error(&self) -> StoreError {
@@ -121,7 +127,7 @@ impl Away {
     }
 }
 
-impl Interceptor for Away {
+impl Interceptor for UnavailableStorage {
     async fn call<T: Send>(
         &self,
         _: Call<'_>,

@@ -17,12 +17,13 @@ pub(crate) enum Output {
     Table,
     /// One JSON document.
     Json,
-    /// One JSON document a line.
+    /// One JSON document per line.
     Ndjson,
 }
 
 impl Output {
-    /// Prints a list: as an array, as a line each, or as a table. `what` are the items in the plural.
+    /// Prints a list: as an array, as a line for each item, or as a table. `what` names the items in the
+    /// plural.
     pub(crate) fn list<T: Serialize>(
         self,
         items: &[T],
@@ -40,7 +41,8 @@ impl Output {
         }
     }
 
-    /// Prints a list that is a part of a page: as the whole page in JSON, and otherwise as [`list`](Self::list).
+    /// Prints the items of a page. `Json` prints the whole page; the other formats print the items as
+    /// [`list`](Self::list) does.
     pub(crate) fn page<P: Serialize, T: Serialize>(
         self,
         page: &P,
@@ -63,9 +65,10 @@ impl Output {
         }
     }
 
-    /// Prints the report of a change, and says what was done if that fails: the change is made all the same.
+    /// Prints the report of a change. If that fails, the failure contains the report, because the change was
+    /// made.
     pub(crate) fn change<T: Serialize>(self, value: &T, text: impl Fn() -> String) -> Result<(), Failure> {
-        made(self.value(value, &text), text)
+        add_lost_report(self.value(value, &text), text)
     }
 
     /// Prints the result of a change of a `thing`: `texts[0]` if something was changed, else `texts[1]`.
@@ -84,8 +87,11 @@ impl Output {
     }
 }
 
-/// Adds what a change has `done` to the failure to print its report, so that the operator does not make the change again.
-pub(crate) fn made(printed: Result<(), Failure>, done: impl FnOnce() -> String) -> Result<(), Failure> {
+/// Adds the report of a change to the failure to print it, so that the operator does not repeat the change.
+pub(crate) fn add_lost_report(
+    printed: Result<(), Failure>,
+    done: impl FnOnce() -> String,
+) -> Result<(), Failure> {
     printed.map_err(|failure| match failure {
         Failure::Failed(text) => Failure::Failed(format!(
             "the change was made, but its report could not be written: {text}: {}",
@@ -95,8 +101,12 @@ pub(crate) fn made(printed: Result<(), Failure>, done: impl FnOnce() -> String) 
     })
 }
 
-/// Returns the failure of a change before that of printing its report. If both failed, its text says also what the report would have said.
-pub(crate) fn ended(change: Result<(), Failure>, printed: Result<(), Failure>) -> Result<(), Failure> {
+/// Returns the failure of a change, or else the failure to print its report. If both failed, the text of the
+/// second, which contains the report, is appended.
+pub(crate) fn first_failure(
+    change: Result<(), Failure>,
+    printed: Result<(), Failure>,
+) -> Result<(), Failure> {
     let change = change.map_err(|mut failure| {
         if let (Some(text), Err(Failure::Failed(unprinted))) = (failure.text_mut(), &printed) {
             text.push_str("; ");
@@ -107,21 +117,22 @@ pub(crate) fn ended(change: Result<(), Failure>, printed: Result<(), Failure>) -
     change.and(printed)
 }
 
-/// Returns [inert] JSON in one line, or with line breaks and indentation.
+/// Returns a value as [sanitized](sanitize_json) JSON, in one line or with line breaks and indentation.
 pub(crate) fn json<T: Serialize>(value: &T, pretty: bool) -> Result<String, Failure> {
     let text = serde_json::to_string(value);
     let text = text.map_err(|error| Failure::Failed(format!("cannot write the result as JSON: {error}")))?;
-    let line = inert(&text);
+    let line = sanitize_json(&text);
     Ok(if pretty { indented_json(&line, usize::MAX).0 } else { line })
 }
 
-/// Returns a JSON text in one line that controls no terminal: without the line breaks between its tokens, which a sender may have put into
-/// its payload, and with the hidden characters of its strings escaped. Its values stay the same.
-pub(crate) fn inert(json: &str) -> String {
+/// Makes a JSON text safe for a terminal, without a change of its values: removes line breaks and tabs
+/// between its tokens, which a sender may have put into its payload, and escapes hidden characters in its
+/// strings.
+pub(crate) fn sanitize_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
         match c {
-            // A string of JSON has none of these.
+            // Inside a JSON string these are always escaped.
             '\n' | '\r' | '\t' => {}
             _ if is_hidden(c) => {
                 for unit in c.encode_utf16(&mut [0; 2]) {
@@ -134,7 +145,7 @@ pub(crate) fn inert(json: &str) -> String {
     shown
 }
 
-/// Prints lines. A closed pipe ends the program without an error.
+/// Prints lines. A closed pipe is a [`Failure::ClosedPipe`], with which the program ends successfully.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     if text.is_empty() {
         return Ok(());
@@ -148,9 +159,9 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     })
 }
 
-/// Says something to the operator, beside the result.
+/// Prints a message to standard error.
 pub(crate) fn say(text: &str) {
-    // Nobody is left to read it if that fails.
+    // If that fails, the message has no reader.
     let _ = writeln!(io::stderr(), "{}", crate::text::clean(text));
 }
 
@@ -183,13 +194,13 @@ pub(crate) fn table(columns: &[&str]) -> Table {
     table
 }
 
-/// Returns the lines of a table without blanks at their ends, as wide as the terminal.
+/// Returns the lines of a table without trailing blanks, cut at the width of the terminal.
 pub(crate) fn lines(table: &Table) -> String {
     let lines: Vec<String> = table.lines().collect();
     crate::text::fit(lines.iter().map(String::as_str))
 }
 
-/// Returns lines of a name and a value each.
+/// Returns a line for each name and its value, with the values aligned.
 pub(crate) fn fields(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     rows.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect()
@@ -197,9 +208,8 @@ pub(crate) fn fields(rows: &[(&str, String)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    // K49
     #[test]
-    fn json_controls_no_terminal_and_has_the_same_values() {
+    fn sanitized_json_controls_no_terminal_and_keeps_its_values() {
         let text = "a\u{9b}2J\u{7f}\u{202e}\u{e0041}b ä\n";
         let json = super::json(&text, true).unwrap();
         assert_eq!(json, "\"a\\u009b2J\\u007f\\u202e\\udb40\\udc41b ä\\n\"");

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use crate::exit::Failure;
 
-/// The texts before a secret in a storage string.
+/// The texts before a secret in a storage string, in lower case.
 const MARKS: &[&str] = &["accountkey=", "sharedaccesssignature=", "sig=", "sharedaccesskey="];
 
 pub(crate) fn has_secret(text: &str) -> bool {
@@ -12,7 +12,7 @@ pub(crate) fn has_secret(text: &str) -> bool {
     MARKS.iter().any(|mark| text.contains(mark)) || has_database_password(&text)
 }
 
-/// Returns whether a text has a connection string of PostgreSQL with a password.
+/// Returns whether a text in lower case contains a PostgreSQL connection string with a password.
 fn has_database_password(text: &str) -> bool {
     let address = text.split_once("postgres://").or_else(|| text.split_once("postgresql://"));
     address.is_some_and(|(_, address)| {
@@ -23,16 +23,15 @@ fn has_database_password(text: &str) -> bool {
 
 /// Refuses arguments with a secret, before anything could print them.
 pub(crate) fn refuse_in(arguments: &[OsString]) -> Result<(), Failure> {
-    let refused = arguments.iter().any(|argument| has_secret(&argument.to_string_lossy()));
-    match refused {
-        false => Ok(()),
-        true => Err(Failure::Usage(
-            "an argument contains a key or a signature, which the list of processes shows to others; set the environment variable \
-             JOBQUEUE_STORAGE to the storage string, or name a context of the configuration file with --context; then replace \
-             the key, which may be in the history of your shell"
-                .to_owned(),
-        )),
+    if !arguments.iter().any(|argument| has_secret(&argument.to_string_lossy())) {
+        return Ok(());
     }
+    Err(Failure::Usage(
+        "an argument contains a key or a signature, which other users can see in the process list; set the \
+         environment variable JOBQUEUE_STORAGE to the storage string, or name a context of the configuration \
+         file with --context; then replace the key, which may be in the history of your shell"
+            .to_owned(),
+    ))
 }
 
 #[cfg(test)]

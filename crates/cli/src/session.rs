@@ -15,36 +15,38 @@ use crate::exit::Failure;
 use crate::output::say;
 use crate::text::argument;
 
-const VARIABLE: &str = "JOBQUEUE_STORAGE";
+const STORAGE_VARIABLE: &str = "JOBQUEUE_STORAGE";
 
 /// The access to the storage that a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     /// The command reads.
     Read,
-    /// The command reads, and records that others were refused a change.
+    /// The command reads, and records the changes that it refuses.
     Serve,
     /// The command receives messages and puts them back.
     Inspect,
     /// The command changes something.
     Change,
-    /// The command may create the SQLite file or the tables, or migrate them, by [`Session::create`]: once it is confirmed, allowed and recorded.
+    /// The command may create the SQLite file or the tables, or migrate them, with [`Session::create`], once
+    /// that is confirmed, allowed and recorded.
     Create,
 }
 
 /// The chosen storage, and the command's access to it.
 pub(crate) struct Session {
-    /// The operator's view. Of a storage [to be made](Self::is_to_be_made) it has the name only, and an empty one in memory.
+    /// The operator's view. If the storage [needs creation](Self::needs_creation), a view of an empty storage
+    /// in memory that has its name.
     pub(crate) admin: Admin,
     /// True if [`create`](Self::create) creates or migrates the storage.
-    pub(crate) is_to_be_made: bool,
-    /// Its connection string.
+    pub(crate) needs_creation: bool,
+    /// The storage string.
     pub(crate) storage: String,
-    /// The options by which another command works on it.
+    /// The options that select the same storage in another command.
     options: String,
     /// The name of its context, unless the storage was given without one.
     pub(crate) context: Option<String>,
-    /// True if changes are to be confirmed.
+    /// True if changes must be confirmed.
     is_production: bool,
     /// The path of the SQLite file, if the storage is one.
     pub(crate) file: Option<String>,
@@ -62,7 +64,7 @@ pub(crate) struct Choice {
     explicit: bool,
 }
 
-/// A storage that was to be opened, or the reason why it was not.
+/// A storage that was opened, or the reason why it could not be.
 pub(crate) struct Opened {
     /// The name of its context, if there are several.
     pub(crate) context: Option<String>,
@@ -74,25 +76,26 @@ impl Session {
     pub(crate) async fn open(global: &Global, need: Need) -> Result<Self, Failure> {
         if global.context.len() > 1 {
             return Err(Failure::Usage(
-                "this command works on one storage: give one --context; only queues, workers, doctor and serve take several"
+                "this command works on one storage: give one --context; only queues, workers, doctor and \
+                 serve accept several"
                     .to_owned(),
             ));
         }
-        let session = Self::of_choice(global, choose(global)?, need).await?;
+        let session = Self::open_choice(global, choose(global)?, need).await?;
         if matches!(need, Need::Change | Need::Create) {
             note_unknown_operator(global);
         }
         Ok(session)
     }
 
-    /// Opens the storages of all contexts that the arguments name, at the same time. Fails if the configuration is wrong, or if there is one
-    /// storage only and it cannot be opened.
+    /// Opens the storages of all contexts that the arguments name, concurrently. Fails if the configuration
+    /// is wrong, or if there is only one storage and it cannot be opened.
     pub(crate) async fn open_all(global: &Global, need: Need) -> Result<Vec<Opened>, Failure> {
         let choices = choose_all(global)?;
         let is_one = choices.len() == 1;
         let opened = choices.into_iter().map(async |choice| {
             let context = choice.context.clone().filter(|_| !is_one);
-            (context, Self::of_choice(global, choice, need).await)
+            (context, Self::open_choice(global, choice, need).await)
         });
         let opened = join_all(opened).await.into_iter().map(|(context, session)| match session {
             Err(failure) if is_one => Err(failure),
@@ -101,16 +104,16 @@ impl Session {
         opened.collect()
     }
 
-    async fn of_choice(global: &Global, choice: Choice, need: Need) -> Result<Self, Failure> {
+    async fn open_choice(global: &Global, choice: Choice, need: Need) -> Result<Self, Failure> {
         choice.check(need)?;
-        // Nothing is made at a mistyped place, nor migrated by a newer command line.
-        let (storage, is_to_be_made) = match connect_existing(&choice.storage).await {
+        // Creates no storage at a mistyped place, and migrates none although this program may be newer.
+        let (storage, needs_creation) = match connect_existing(&choice.storage).await {
             Err(error) if need == Need::Create && error.kind() == ErrorKind::Configuration => {
                 (choice.placeholder(&error), true)
             }
             opened => (opened?, false),
         };
-        Ok(Self { is_to_be_made, ..Self::new(global, &choice, need, storage)? })
+        Ok(Self { needs_creation, ..Self::new(global, &choice, need, storage)? })
     }
 
     /// Returns the command's access to the storage that was opened for a choice.
@@ -128,9 +131,10 @@ impl Session {
         };
         let mut admin = Admin::builder(storage)
             .access(access)
-            .operator(operator(global).unwrap_or_else(|| UNKNOWN.to_owned()));
+            .operator(operator(global).unwrap_or_else(|| UNKNOWN_OPERATOR.to_owned()));
         if let Some(path) = &global.audit_file {
-            // A command that reads must not fail for a file that it does not write. A look that is recorded fails when it begins.
+            // A command that reads must not fail because of a file that it does not write. An inspection,
+            // which is recorded, fails when it begins.
             let audit = if matches!(need, Need::Read | Need::Inspect) {
                 AuditFile::new(path)
             } else {
@@ -140,17 +144,24 @@ impl Session {
         }
         let admin = admin.build();
         let is_billed = polls_are_billed(admin.storage().description());
-        let (storage, context, file) = (choice.storage.clone(), choice.context.clone(), choice.file());
-        let (is_to_be_made, is_production) = (false, choice.is_production);
-        Ok(Self { admin, is_to_be_made, storage, options, context, is_production, file, is_billed })
+        Ok(Self {
+            admin,
+            needs_creation: false,
+            storage: choice.storage.clone(),
+            options,
+            context: choice.context.clone(),
+            is_production: choice.is_production,
+            file: choice.file(),
+            is_billed,
+        })
     }
 
-    /// Returns the session of a test.
+    /// Returns a session for a test.
     #[cfg(test)]
-    pub(crate) fn of(admin: Admin) -> Self {
+    pub(crate) fn for_test(admin: Admin) -> Self {
         Self {
             admin,
-            is_to_be_made: false,
+            needs_creation: false,
             storage: String::new(),
             options: String::new(),
             context: None,
@@ -165,35 +176,36 @@ impl Session {
         format!("`jobqueue{} {command}`", self.options)
     }
 
-    /// Returns a command for a job, which it takes by its position.
+    /// Returns a command that names a job by positional arguments.
     pub(crate) fn job_command(&self, command: &str, job: &JobReference) -> String {
-        let (queue, id, source) = parts(job);
+        let (queue, id, source) = job_arguments(job);
         let end = if job.id.starts_with('-') { " --" } else { "" };
         self.command(&format!("{command}{source}{end} {queue} {id}"))
     }
 
-    /// Returns a command for the dead letters of a job, which it takes by a filter.
+    /// Returns a command that selects the dead letters of a job by a filter.
     pub(crate) fn letters_command(&self, command: &str, job: &JobReference) -> String {
-        let (queue, id, source) = parts(job);
+        let (queue, id, source) = job_arguments(job);
         self.command(&format!("{command} {queue} --id={id}{source}"))
     }
 
-    /// Returns the name of a production context.
+    /// Returns the name of the context, if it is a production context.
     pub(crate) fn production(&self) -> Option<&str> {
         self.context.as_deref().filter(|_| self.is_production)
     }
 
     /// Returns the storage, which is created or migrated if necessary.
     pub(crate) async fn create(&self) -> Result<Storage, Error> {
-        match self.is_to_be_made {
-            true => Storage::connect(&self.storage).await,
-            false => Ok(self.admin.storage().clone()),
+        if self.needs_creation {
+            Storage::connect(&self.storage).await
+        } else {
+            Ok(self.admin.storage().clone())
         }
     }
 }
 
-/// Returns the queue, the id and the option for the source of a job, as arguments.
-fn parts(job: &JobReference) -> (String, String, String) {
+/// Returns the queue, the id and the `--source` option of a job, quoted as arguments.
+fn job_arguments(job: &JobReference) -> (String, String, String) {
     let source = job.source.as_deref().map(|source| format!(" --source={}", argument(source)));
     (argument(&job.queue), argument(&job.id), source.unwrap_or_default())
 }
@@ -204,7 +216,8 @@ impl Choice {
         self.storage.trim().strip_prefix("sqlite:").map(str::to_owned)
     }
 
-    /// Returns an empty storage in memory with the name of the storage that was `refused`, for records of its creation.
+    /// Returns an empty storage in memory that has the name of the storage to create, for the records of its
+    /// creation. `refused` is the error of the attempt to open that storage.
     fn placeholder(&self, refused: &Error) -> Storage {
         let empty = Storage::memory();
         let file = self.file().map(|file| format!("sqlite:{file}"));
@@ -212,21 +225,23 @@ impl Choice {
         Storage::new(Arc::clone(empty.queues().store()), Arc::clone(empty.blobs()), name.unwrap_or_default())
     }
 
-    /// Refuses a change of the default context, and says that a command reads it.
+    /// Refuses a change in the default context, and prints a message if a command reads from it.
     pub(crate) fn check(&self, need: Need) -> Result<(), Failure> {
         if !self.explicit && matches!(need, Need::Change | Need::Create) {
             return Err(Failure::Usage(format!(
-                "a change needs an explicit storage: add --context or --storage, or set {VARIABLE}; the default context is for reading only"
+                "a change needs an explicit storage: add --context or --storage, or set {STORAGE_VARIABLE}; \
+                 the default context is for reading only"
             )));
         }
         if let Some(context) = self.context.as_deref().filter(|_| !self.explicit) {
-            // An alert may be that of another storage.
-            say(&format!("looks at the default context `{context}`"));
+            // The alert that the operator follows may be about another storage.
+            say(&format!("reading from the default context `{context}`"));
         }
         Ok(())
     }
 
-    /// Returns the options by which another command makes the same choice. A storage of the environment needs none.
+    /// Returns the options that select the same storage in another command. A storage from the environment
+    /// needs none.
     fn options(&self, global: &Global) -> String {
         let option = |name: &str, value: &str| format!(" --{name}={}", argument(value));
         match (&self.context, &global.storage) {
@@ -250,7 +265,7 @@ pub(crate) fn choose_all(global: &Global) -> Result<Vec<Choice>, Failure> {
         return Err(Failure::Usage(format!("--context names `{name}` twice")));
     }
     let config = Config::read(global.config.as_deref())?;
-    names.iter().map(|name| of_context(&config, name, true)).collect()
+    names.iter().map(|name| context_choice(&config, name, true)).collect()
 }
 
 fn choose(global: &Global) -> Result<Choice, Failure> {
@@ -265,20 +280,21 @@ fn choose(global: &Global) -> Result<Choice, Failure> {
         return Ok(operate(storage.clone()));
     }
     if global.context.is_empty()
-        && let Some(storage) = variable(VARIABLE)?
+        && let Some(storage) = variable(STORAGE_VARIABLE)?
     {
         return Ok(operate(storage));
     }
     let config = Config::read(global.config.as_deref())?;
     let Some(name) = global.context.first().or(config.default.as_ref()) else {
         return Err(Failure::Usage(format!(
-            "no storage given: set {VARIABLE} to a storage string such as sqlite:jobs.db, or add --storage, or --context with a context of the configuration file"
+            "no storage given: set {STORAGE_VARIABLE} to a storage string such as sqlite:jobs.db, or add \
+             --storage, or --context with a context of the configuration file"
         )));
     };
-    of_context(&config, name, !global.context.is_empty())
+    context_choice(&config, name, !global.context.is_empty())
 }
 
-fn of_context(config: &Config, name: &str, explicit: bool) -> Result<Choice, Failure> {
+fn context_choice(config: &Config, name: &str, explicit: bool) -> Result<Choice, Failure> {
     let context = config.context(name)?;
     Ok(Choice {
         storage: context.storage(name)?,
@@ -289,24 +305,25 @@ fn of_context(config: &Config, name: &str, explicit: bool) -> Result<Choice, Fai
     })
 }
 
-/// Returns whether idle workers send requests to this storage that are billed. Service Bus sends messages without being asked.
+/// Returns whether the polls of idle workers are billed. Service Bus pushes messages to its workers.
 fn polls_are_billed(storage: &str) -> bool {
     storage.starts_with("azure:")
 }
 
-/// The operator of a program whose user has no name, as in a container.
-const UNKNOWN: &str = "unknown";
+/// The name of an operator who gave none and has no login name, as in a container.
+const UNKNOWN_OPERATOR: &str = "unknown";
 
 fn operator(global: &Global) -> Option<String> {
     let login = || ["USER", "USERNAME", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
     global.operator.clone().or_else(login).filter(|name| !name.is_empty())
 }
 
-/// Says of a command that changes something under which name it is recorded if none is known.
+/// Prints under which name changes are recorded, if the name of the operator is unknown.
 pub(crate) fn note_unknown_operator(global: &Global) {
     if operator(global).is_none() {
         say(&format!(
-            "changes are recorded as those of `{UNKNOWN}`: add --operator NAME or set JOBQUEUE_OPERATOR"
+            "changes are recorded under the name `{UNKNOWN_OPERATOR}`: add --operator NAME or set \
+             JOBQUEUE_OPERATOR"
         ));
     }
 }

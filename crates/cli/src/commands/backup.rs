@@ -21,7 +21,7 @@ pub(crate) struct BackupArguments {
 }
 
 #[derive(Serialize)]
-struct Copied {
+struct BackupReport {
     file: PathBuf,
     bytes: u64,
 }
@@ -33,7 +33,8 @@ pub(crate) async fn run(
 ) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
     let Some(from) = session.file else {
-        let text = "only a SQLite storage can be copied; for PostgreSQL use its own tools, and on Azure the service keeps several copies itself";
+        let text = "only a SQLite storage can be copied; for PostgreSQL use its own tools, and on Azure the \
+                    service itself keeps several copies";
         return Err(Failure::Usage(text.to_owned()));
     };
     let mut copying = pin!(copy(from, arguments.file.clone()));
@@ -42,19 +43,19 @@ pub(crate) async fn run(
         copied = &mut copying => copied,
         () = stop.cancelled() => {
             let file = arguments.file.display();
-            say(&format!("the copy is finished first; a second signal leaves its part so far as {file}.*.part"));
+            say(&format!("finishing the copy first; a second signal leaves a partial copy as {file}.*.part"));
             copying.await
         }
     };
     copied.map_err(|error| Failure::Failed(format!("{:?}", jobqueue::Error::from(error))))?;
     let bytes = std::fs::metadata(&arguments.file)?.len();
-    let copied = Copied { file: arguments.file, bytes };
-    let text =
-        "to put it back, end all processes, and move the storage's file away together with its -wal and -shm";
+    let copied = BackupReport { file: arguments.file, bytes };
+    let text = "to restore it, stop all processes, move the storage's file away together with its -wal and \
+                -shm files, and put the copy in its place";
     global.output.value(&copied, || format!("{} bytes in {}\n{text}", copied.bytes, copied.file.display()))
 }
 
-/// Not called: without the feature no such storage is opened.
+/// Never called: without the feature no SQLite storage can be opened.
 #[cfg(not(feature = "sqlite"))]
 async fn copy(from: String, _: PathBuf) -> Result<(), jobqueue::storage::StoreError> {
     let kind = jobqueue::storage::StoreErrorKind::Unsupported;
@@ -70,7 +71,7 @@ mod tests {
     use crate::commands::{self, Cli};
 
     #[tokio::test]
-    async fn backup_that_is_interrupted_leaves_a_whole_copy() {
+    async fn interrupted_backup_leaves_a_complete_copy() {
         let folder = tempfile::tempdir().unwrap();
         let (from, to) = (folder.path().join("jobs.db"), folder.path().join("copy.db"));
         let storage = format!("sqlite:{}", from.display());

@@ -1,4 +1,4 @@
-//! `batches`: all of them, or one with the children that hold it up.
+//! `batches`: lists all batches, or shows one with the children that block it.
 
 use clap::Args;
 use jobqueue_admin::{BatchDetail, BatchList, JobReference, OpenChild, ParentBatch};
@@ -20,17 +20,16 @@ pub(crate) async fn run(global: &Global, arguments: BatchesArguments) -> Result<
     if let Some(id) = arguments.id {
         let batch = session.admin.batch(&id).await?;
         if !batch.unread.is_empty() {
-            say(&format!("these queues cannot be read, and were not looked at: {}", batch.unread.join(", ")));
+            say(&format!("children may be in queues that cannot be read: {}", batch.unread.join(", ")));
         }
         return global.output.value(&batch, || detail(&session, &batch));
     }
     let found = session.admin.batches().await?;
-    let what = if found.complete { "batches" } else { "batches among those that were listed" };
+    let what = if found.complete { "batches" } else { "batches among the listed blobs" };
     global.output.page(&found, &found.batches, what, || overview(&found))?;
     if !found.complete {
-        say(
-            "batches with later ids are left out: there are more than 200,000 blobs of batches, and no more are listed; `batches ID` shows each",
-        );
+        say("batches with later ids are left out, because at most 200,000 blobs of batches are listed; \
+             `batches ID` shows any batch");
     }
     Ok(())
 }
@@ -70,7 +69,7 @@ fn detail(session: &Session, batch: &BatchDetail) -> String {
         ("part of", batch.parent.as_ref().map_or_else(|| "-".to_owned(), part)),
         ("children", batch.children.to_string()),
         ("done", batch.done.to_string()),
-        ("failed, and ended with that", batch.failed.to_string()),
+        ("failed, and count as ended", batch.failed.to_string()),
         ("dead letters that block it", batch.dead_text()),
         ("continuation", batch.continuation_queue.as_deref().map_or_else(|| "-".to_owned(), clean)),
     ]);
@@ -108,7 +107,7 @@ fn detail(session: &Session, batch: &BatchDetail) -> String {
     text
 }
 
-/// Returns a hint for a batch that is blocked by a dead-lettered child, or by a batch that a child has begun.
+/// Returns a hint for a batch that is blocked by a dead-lettered child, or by a nested batch.
 fn hint(session: &Session, batch: &BatchDetail) -> Option<String> {
     let dead = batch.open.iter().find(|child| child.place == "dead" && child.queue.is_some());
     if let Some(OpenChild { job, source, queue: Some(queue), .. }) = dead {

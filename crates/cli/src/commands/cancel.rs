@@ -1,4 +1,4 @@
-//! `cancel`: jobs that wait or run, by their ids, by key, kind or batch, or those of a plan.
+//! `cancel`: cancels waiting and running jobs, selected by ids, by a filter or by a plan.
 
 use std::path::PathBuf;
 
@@ -7,16 +7,16 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use jobqueue_admin::{CancelPlan, CancelReport, IdentifiedJob, JobFilter, JobPlace, JobReference};
 use tokio_util::sync::CancellationToken;
 
-use super::dead_changes::{PlanFile, named, read_plan};
+use super::dead_changes::{PlanFile, named_jobs, read_plan};
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
-use crate::output::{ended, say};
+use crate::output::{first_failure, say};
 use crate::session::{Need, Session};
 use crate::text::{argument, clean, things};
 
-/// The number of jobs that are explained at the same time: each costs some twenty requests.
-const CHECKS_AT_ONCE: usize = 8;
+/// The number of jobs that are explained concurrently. Each costs about twenty requests.
+const CONCURRENT_CHECKS: usize = 8;
 
 #[derive(Args)]
 pub(crate) struct CancelArguments {
@@ -24,7 +24,7 @@ pub(crate) struct CancelArguments {
     queue: String,
     /// The ids of the jobs
     ids: Vec<String>,
-    /// Cancels jobs of this sender; with ids, the sender if several use the same id
+    /// Cancels jobs of this sender; with ids, the sender of the jobs, if several senders use the same id
     #[arg(long)]
     source: Option<String>,
     /// Cancels jobs with this key
@@ -36,10 +36,11 @@ pub(crate) struct CancelArguments {
     /// Cancels the children of this batch
     #[arg(long, value_name = "ID", conflicts_with = "ids")]
     batch: Option<String>,
-    /// With --dry-run, writes the jobs to this file, which must not exist; without, cancels exactly the jobs of this file
+    /// With --dry-run, writes the jobs to this file, which must not exist; otherwise, cancels exactly the
+    /// jobs in this file
     #[arg(long, value_name = "FILE", conflicts_with = "ids")]
     plan: Option<PathBuf>,
-    /// Executes a plan that names another storage: one storage may have two descriptions
+    /// Executes the plan even if it names another storage, because one storage can have several names
     #[arg(long, requires = "plan")]
     any_storage: bool,
     /// Only lists the jobs
@@ -58,7 +59,7 @@ impl CancelArguments {
         self.ids.iter().map(job).collect()
     }
 
-    /// Returns the filter, if one is given. A sender selects jobs unless it belongs to ids.
+    /// Returns the filter, if the arguments have a condition. A sender is a condition unless ids are given.
     fn filter(&self) -> Option<JobFilter> {
         let conditions = [&self.key, &self.kind, &self.batch].into_iter().any(Option::is_some);
         let is_of_sender = self.source.is_some() && self.ids.is_empty();
@@ -80,12 +81,11 @@ pub(crate) async fn run(
     if arguments.status {
         return status(global, &arguments.references()).await;
     }
-    let session = match arguments.dry_run {
-        true => Session::open(global, Need::Read).await?,
-        false => {
-            let change = format!("cancel jobs of `{}`", arguments.queue);
-            confirm::change(global, Need::Change, &change, stop).await?
-        }
+    let session = if arguments.dry_run {
+        Session::open(global, Need::Read).await?
+    } else {
+        let change = format!("cancel jobs of `{}`", arguments.queue);
+        confirm::change(global, Need::Change, &change, stop).await?
     };
     let plan_file =
         arguments.plan.as_deref().filter(|_| arguments.dry_run).map(PlanFile::create).transpose()?;
@@ -97,37 +97,37 @@ pub(crate) async fn run(
         return Err(Failure::NothingMatched("no job matches".to_owned()));
     }
     if plan.jobs.is_empty() {
-        return Err(Failure::Failed("no job was found that matches; nothing was changed".to_owned()));
+        return Err(Failure::Failed("no matching job was found; nothing was changed".to_owned()));
     }
     if arguments.dry_run {
         let written = plan_file.map_or(Ok(()), |file| file.write(&plan));
         let printed = written.and(global.output.value(&plan, || preview(&plan)));
-        return ended(verdict(plan.complete, left_out, "would be cancelled"), printed);
+        return first_failure(verdict(plan.complete, left_out, "would be cancelled"), printed);
     }
     let report = session.admin.cancel_all(&plan).await?;
-    let printed = global.output.change(&report, || requested(&session, &report));
-    ended(verdict(report.complete, left_out, "were cancelled"), printed)
+    let printed = global.output.change(&report, || report_text(&session, &report));
+    first_failure(verdict(report.complete, left_out, "were cancelled"), printed)
 }
 
-/// Fails unless the plan has every job that was meant. A dry run fails too, because scripts continue with its plan.
+/// Fails unless the plan has every selected job. A dry run fails too, because scripts continue with its plan.
 fn verdict(is_complete: bool, left_out: usize, done: &str) -> Result<(), Failure> {
     match (is_complete, left_out) {
         (true, 0) => Ok(()),
         (true, left_out) => {
-            Err(Failure::Failed(format!("left out, having ended: {}", things(left_out, "job"))))
+            Err(Failure::Failed(format!("already ended, and left out: {}", things(left_out, "job"))))
         }
         (false, _) => Err(Failure::Failed(format!("more jobs may match than {done}"))),
     }
 }
 
 async fn status(global: &Global, jobs: &[JobReference]) -> Result<(), Failure> {
-    let [job] = jobs else { return Err(Failure::Usage("--status shows one job".to_owned())) };
+    let [job] = jobs else { return Err(Failure::Usage("--status takes one id".to_owned())) };
     let admin = Session::open(global, Need::Read).await?.admin;
     let cancellation = admin.cancellation(&admin.identify(job).await?).await?;
     global.output.value(&cancellation, || clean(&cancellation.to_string()))
 }
 
-fn requested(session: &Session, report: &CancelReport) -> String {
+fn report_text(session: &Session, report: &CancelReport) -> String {
     let mut jobs = things(report.jobs.len(), "job");
     if let [JobReference { source: Some(source), .. }] = &report.jobs[..] {
         jobs.push_str(&format!(" of {}", clean(source)));
@@ -135,8 +135,8 @@ fn requested(session: &Session, report: &CancelReport) -> String {
     match report.workers {
         0 => {
             format!(
-                "requested for {jobs}; no worker with a record serves the queue: the next one to start handles it, and one without a record runs \
-                 its jobs to their end"
+                "cancellation requested for {jobs}; no worker with a record serves the queue: the next \
+                 worker to start handles it, and a worker without a record runs its jobs to their end"
             )
         }
         workers => {
@@ -146,7 +146,7 @@ fn requested(session: &Session, report: &CancelReport) -> String {
                 _ => session.command(&format!("cancel --status {} ID", argument(queue))),
             };
             let workers = things(workers as usize, "worker");
-            format!("requested for {jobs} from {workers}; {command} shows the result")
+            format!("cancellation requested for {jobs} from {workers}; {command} shows the result")
         }
     }
 }
@@ -154,12 +154,14 @@ fn requested(session: &Session, report: &CancelReport) -> String {
 /// Returns why a plan may not have all jobs.
 fn why_incomplete(arguments: &CancelArguments, session: &Session) -> &'static str {
     match (arguments.filter(), session.admin.shows_all_jobs()) {
-        (None, _) => "the plan names not all jobs that matched",
+        (None, _) => "the plan does not name all jobs that matched",
         (Some(_), true) => {
-            "more jobs may match: some came meanwhile, or they are more than a plan has: 100,000, found among the first 100,000 of each state"
+            "more jobs may match: some arrived during the search, or there are more than a plan holds: \
+             100,000, found among the first 100,000 of each state"
         }
         (Some(_), false) => {
-            "more jobs may match: this storage shows only the first 32 visible ones and those in the records of workers; with --batch alone also open children, by the ids that the batch gave them"
+            "more jobs may match: this storage shows only its first 32 visible jobs and the jobs in the \
+             records of workers; with --batch alone also open children, by the ids that the batch gave them"
         }
     }
 }
@@ -196,16 +198,18 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<Planned,
             }
         }
         (None, None, false) => {
-            // One look for all; only what it does not show is looked for further.
+            // One search for all jobs. Only jobs that it does not find are then explained one by one.
             let jobs = session.admin.identify_all(&arguments.references()).await?;
-            let checks = jobs.iter().map(|found| require(session, found));
-            let jobs: Vec<_> = stream::iter(checks).buffered(CHECKS_AT_ONCE).try_collect().await?;
+            let checks = jobs.iter().map(|found| find_open(session, found));
+            let jobs: Vec<_> = stream::iter(checks).buffered(CONCURRENT_CHECKS).try_collect().await?;
             let (open, ended): (Vec<_>, Vec<_>) = jobs.into_iter().partition(Result::is_ok);
             let ended: Vec<String> = ended.into_iter().filter_map(Result::err).collect();
             if open.is_empty() {
                 return Err(Failure::NothingMatched(format!("nothing was changed: {}", ended.join("; "))));
             }
-            ended.iter().for_each(|text| say(&format!("left out: {text}")));
+            for text in &ended {
+                say(&format!("left out: {text}"));
+            }
             let plan = CancelPlan::of_jobs(open.into_iter().filter_map(Result::ok));
             Ok(Planned { plan, ended: ended.len() })
         }
@@ -216,9 +220,12 @@ async fn plan(session: &Session, arguments: &CancelArguments) -> Result<Planned,
     }
 }
 
-/// Returns the job with its sender, or the text of one that has ended: its request would stand for 30 days. Fails if there is certainly no
-/// such job.
-async fn require(session: &Session, found: &IdentifiedJob) -> Result<Result<JobReference, String>, Failure> {
+/// Returns the job with its sender, or a text if the job has ended, because a request to cancel it would
+/// stand for 30 days. Fails if the job certainly does not exist.
+async fn find_open(
+    session: &Session,
+    found: &IdentifiedJob,
+) -> Result<Result<JobReference, String>, Failure> {
     if found.is_open && found.job.source.is_some() {
         return Ok(Ok(found.job.clone()));
     }
@@ -235,5 +242,5 @@ async fn require(session: &Session, found: &IdentifiedJob) -> Result<Result<JobR
 }
 
 fn preview(plan: &CancelPlan) -> String {
-    format!("{} would be cancelled\n{}", things(plan.jobs.len(), "job"), named(&plan.jobs))
+    format!("{} would be cancelled\n{}", things(plan.jobs.len(), "job"), named_jobs(&plan.jobs))
 }

@@ -1,4 +1,4 @@
-//! `dead`: dead letters, listed and shown.
+//! `dead`: lists, shows, counts and resends dead letters.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -18,22 +18,23 @@ use crate::output::{Output, print, rows, say};
 use crate::session::{Need, Session};
 use crate::text::{clean, last};
 
-/// The most dead letters with one id that are compared by their senders.
-const SENDERS: usize = 100;
+/// The maximum number of dead letters with one id whose senders are compared.
+const MAX_LETTERS_OF_ID: usize = 100;
 
 #[derive(Subcommand)]
 pub(crate) enum DeadCommand {
     /// Lists the dead letters of a queue
     List(ListArguments),
-    /// Counts dead letters by their errors; meanwhile they are invisible to others
+    /// Counts dead letters by their errors; they are invisible to others while it runs
     Stats(StatsArguments),
     /// Shows one dead letter, with its history
     Show(ShowArguments),
-    /// Counts what became of the jobs of a plan after a redrive; succeeds if all have ended
+    /// Counts the outcomes of the jobs of a plan after its redrive; succeeds if all have ended
     Outcome(OutcomeArguments),
     /// Puts dead letters back into their queue, with their full number of attempts
     Redrive(dead_changes::BulkArguments),
-    /// Sends a copy of a dead letter as a new job, with another payload or to another queue; the dead letter stays
+    /// Sends a copy of a dead letter as a new job, with another payload or to another queue; the dead letter
+    /// stays
     Resend(ResendArguments),
     /// Deletes dead letters with their payloads; this cannot be undone
     Purge(dead_changes::BulkArguments),
@@ -48,7 +49,7 @@ pub(crate) struct ListArguments {
     /// Lists more than the first 32 dead letters by receiving them and putting them back
     #[arg(long)]
     deep: bool,
-    /// The maximum number of dead letters to list; without --deep they are among the first 32
+    /// The maximum number of dead letters to list; without --deep and --id, only the first 32 are looked at
     #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
     limit: usize,
 }
@@ -66,10 +67,10 @@ pub(crate) struct OutcomeArguments {
     /// The plan that was redriven
     #[arg(long, value_name = "FILE")]
     plan: PathBuf,
-    /// Takes a plan that names another storage
+    /// Accepts a plan that names another storage
     #[arg(long)]
     any_storage: bool,
-    /// Looks behind the first 32 dead letters too; meanwhile they are invisible to others
+    /// Looks beyond the first 32 dead letters; they are invisible to others while it runs
     #[arg(long)]
     deep: bool,
 }
@@ -87,13 +88,13 @@ pub(crate) struct ShowArguments {
 pub(crate) struct ResendArguments {
     #[command(flatten)]
     letter: LetterArguments,
-    /// The file with the payload in JSON, instead of that of the dead letter; `-` is standard input
+    /// The file with another payload in JSON; `-` is standard input [default: the payload of the dead letter]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The queue of the new job, instead of that of the dead letter
+    /// The queue of the new job [default: the queue of the dead letter]
     #[arg(long, value_name = "QUEUE")]
     to: Option<String>,
-    /// The id of the new job, to repeat a copy that may have been sent
+    /// The id of the new job, to repeat a send that may have succeeded [default: a new id]
     #[arg(long = "id", value_name = "ID")]
     new_id: Option<String>,
 }
@@ -104,10 +105,10 @@ struct LetterArguments {
     queue: String,
     /// The id of the job
     id: String,
-    /// The sender of the job, if several use this id
+    /// The sender of the job, if several senders use the same id
     #[arg(long)]
     source: Option<String>,
-    /// Lists more than the first 32 dead letters by receiving them and putting them back
+    /// Looks beyond the first 32 dead letters by receiving them and putting them back
     #[arg(long)]
     deep: bool,
 }
@@ -130,7 +131,7 @@ pub(crate) async fn run(
 
 async fn list(global: &Global, arguments: ListArguments, stop: &CancellationToken) -> Result<(), Failure> {
     let ListArguments { queue, filter, deep, limit } = arguments;
-    let (_, mut page) = look(global, &queue, &filter.selection(), deep.then_some(limit), stop).await?;
+    let (_, mut page) = search(global, &queue, &filter.selection(), deep.then_some(limit), stop).await?;
     page.letters.truncate(limit);
     let printed = global.output.page(&page, &page.letters, "dead letters", || rows(LETTERS, &page.letters));
     if page.matching > page.letters.len() as u64 {
@@ -141,7 +142,7 @@ async fn list(global: &Global, arguments: ListArguments, stop: &CancellationToke
 
 async fn stats(global: &Global, arguments: StatsArguments, stop: &CancellationToken) -> Result<(), Failure> {
     let StatsArguments { queue, filter } = arguments;
-    let (_, page) = look(global, &queue, &filter.selection(), Some(0), stop).await?;
+    let (_, page) = search(global, &queue, &filter.selection(), Some(0), stop).await?;
     let printed = global.output.page(&page, &page.errors, "dead letters", || rows(ERRORS, &page.errors));
     if page.ungrouped > 0 {
         say(&format!("{} more dead letters have other errors", page.ungrouped));
@@ -159,18 +160,19 @@ async fn outcome(
 ) -> Result<(), Failure> {
     let plan = dead_changes::read_letters(&arguments.plan, arguments.any_storage)?;
     let session = Session::open(global, if arguments.deep { Need::Inspect } else { Need::Read }).await?;
-    let outcome = match arguments.deep {
-        // It holds dead letters: it is not dropped.
-        true => session.admin.stop_when(stop.clone()).search_outcome(&plan).await?,
-        false => or_stop(async { Ok(session.admin.outcome(&plan).await?) }, stop, "interrupted").await?,
+    let outcome = if arguments.deep {
+        // The search holds dead letters, so it is not dropped: it ends by itself once `stop` fires.
+        session.admin.stop_when(stop.clone()).search_outcome(&plan).await?
+    } else {
+        or_stop(async { Ok(session.admin.outcome(&plan).await?) }, stop, "interrupted").await?
     };
     let printed = global.output.value(&outcome, || {
         let PlanOutcome { left, open, ended, dead_again, unknown, .. } = &outcome;
         let mut text = format!(
-            "{ended} ended, {open} wait or run, {} died again, {left} are dead letters, {unknown} unknown\n",
+            "{ended} ended, {open} wait or run, {} died again, {left} are still dead letters, {unknown} unknown\n",
             dead_again.len()
         );
-        for died in dead_again.iter().take(dead_changes::NAMED) {
+        for died in dead_again.iter().take(dead_changes::MAX_NAMED) {
             let error = last(died.error.as_deref());
             text.push_str(&format!("  died again: {}: {error}\n", clean(&died.job.id)));
         }
@@ -183,13 +185,13 @@ async fn outcome(
     match others {
         0 => printed,
         _ if stop.is_cancelled() => Err(Failure::Interrupted("interrupted".to_owned())),
-        1 => Err(Failure::Failed("1 job has not ended, or it is not known".to_owned())),
-        others => Err(Failure::Failed(format!("{others} jobs have not ended, or it is not known"))),
+        1 => Err(Failure::Failed("1 job has not ended, or its state is unknown".to_owned())),
+        others => Err(Failure::Failed(format!("{others} jobs have not ended, or their state is unknown"))),
     }
 }
 
-/// Looks at the first dead letters, or at all of them if there is a limit.
-async fn look(
+/// Looks at the first dead letters or, if `deep` is set, at all of them, and returns at most so many.
+async fn search(
     global: &Global,
     queue: &str,
     filter: &DeadLetterFilter,
@@ -199,7 +201,7 @@ async fn look(
     let need = if deep.is_some() { Need::Inspect } else { Need::Read };
     let session = Session::open(global, need).await?;
     let page = match deep {
-        // It holds dead letters: it is not dropped.
+        // The search holds dead letters, so it is not dropped: it ends by itself once `stop` fires.
         Some(limit) => {
             let page =
                 session.admin.stop_when(stop.clone()).search_dead_letters(queue, filter, limit).await?;
@@ -219,7 +221,7 @@ async fn look(
 
 async fn show(global: &Global, arguments: ShowArguments, stop: &CancellationToken) -> Result<(), Failure> {
     let ShowArguments { letter, payload } = arguments;
-    let (session, letter) = one(global, &letter, stop).await?;
+    let (session, letter) = find_letter(global, &letter, stop).await?;
     if payload {
         let payload = session.admin.payload(&letter).await?;
         return global.output.value(&payload, || payload_text(&payload));
@@ -238,7 +240,7 @@ async fn resend(
     let ResendArguments { letter, file, to, new_id } = arguments;
     let to = to.unwrap_or_else(|| letter.queue.clone());
     let session = confirm::change(global, Need::Change, &format!("send to the queue `{to}`"), stop).await?;
-    let given = match file {
+    let new_payload = match file {
         Some(path) => {
             let json = Input::open(&path, false, stop).await?.next(stop).await?;
             let json = serde_json::from_slice(&json);
@@ -246,9 +248,9 @@ async fn resend(
         }
         None => None,
     };
-    let (_, letter) = one(global, &letter, stop).await?;
+    let (_, letter) = find_letter(global, &letter, stop).await?;
     let purge = session.letters_command("dead purge", &letter.reference());
-    let payload = match given {
+    let payload = match new_payload {
         Some(json) => RawPayload::Json(json),
         None => {
             or_stop(async { Ok(session.admin.payload(&letter).await?) }, stop, "nothing was sent").await?
@@ -270,20 +272,21 @@ async fn resend(
     Ok(())
 }
 
-/// Returns one dead letter.
-async fn one(
+/// Returns the dead letter that the arguments name.
+async fn find_letter(
     global: &Global,
     arguments: &LetterArguments,
     stop: &CancellationToken,
 ) -> Result<(Session, RawJob), Failure> {
     let LetterArguments { queue, id, source, deep } = arguments;
     let filter = DeadLetterFilter::new().ids([id.as_str()]).given(source.as_ref(), DeadLetterFilter::source);
-    let (session, mut page) = look(global, queue, &filter, deep.then_some(SENDERS), stop).await?;
+    let (session, mut page) = search(global, queue, &filter, deep.then_some(MAX_LETTERS_OF_ID), stop).await?;
     if page.letters.is_empty() {
         let text = format!("none of {} dead letters of `{queue}` has the id `{id}`", page.looked_at);
-        return Err(match page.complete {
-            true => Failure::NothingMatched(text),
-            false => Failure::Failed(text + &rest(&page, *deep)),
+        return Err(if page.complete {
+            Failure::NothingMatched(text)
+        } else {
+            Failure::Failed(text + &why_incomplete(&page, *deep))
         });
     }
     let sources: BTreeSet<_> = page.letters.iter().map(|letter| clean(&letter.source)).collect();
@@ -295,16 +298,16 @@ async fn one(
     }
     if page.letters.len() > 1 {
         say(&format!(
-            "the job has {} dead letters; this is one of them, `dead list` has all",
+            "the job has {} dead letters, of which this is one; `dead list` lists all",
             page.letters.len()
         ));
     }
     Ok((session, page.letters.swap_remove(0)))
 }
 
-/// Says that there are dead letters that were not looked at. Fails if they could not be.
+/// Prints a message if not all dead letters were looked at. Fails if the search ended early.
 fn require_end(page: &DeadLetterPage, deep: bool) -> Result<(), Failure> {
-    let text = format!("looked at {} dead letters only{}", page.looked_at, rest(page, deep));
+    let text = format!("looked at {} dead letters only{}", page.looked_at, why_incomplete(page, deep));
     if page.stopped.is_some() {
         return Err(Failure::Failed(text));
     }
@@ -314,11 +317,13 @@ fn require_end(page: &DeadLetterPage, deep: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns what became of the dead letters that were not looked at.
-fn rest(page: &DeadLetterPage, deep: bool) -> String {
+/// Returns why not all dead letters were looked at, as the end of a sentence.
+fn why_incomplete(page: &DeadLetterPage, deep: bool) -> String {
     match (&page.stopped, deep) {
         (Some(why), _) => format!("; {why}"),
-        (None, true) => "; others hold the rest for up to 10 minutes, or it came meanwhile".to_owned(),
+        (None, true) => {
+            "; others hold the rest for up to 10 minutes, or it arrived during the search".to_owned()
+        }
         (None, false) => "; add --deep for all".to_owned(),
     }
 }
@@ -328,9 +333,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn look_that_ended_early_is_a_failure_with_its_cause() {
+    fn search_that_ended_early_fails_with_its_cause() {
         let mut page = DeadLetterPage::default();
-        assert!(require_end(&page, true).is_ok(), "others hold some, or some came meanwhile");
+        assert!(require_end(&page, true).is_ok(), "others hold some, or some arrived during the search");
         page.stopped = Some("a part of the queue did not answer".to_owned());
         let ended = require_end(&page, true);
         assert!(matches!(&ended, Err(Failure::Failed(why)) if why.contains("did not answer")), "{ended:?}");

@@ -23,8 +23,8 @@ use crate::output::{self, say};
 use crate::session::{Need, Session};
 use crate::text::clean;
 
-/// The most jobs and skipped jobs that a text names.
-pub(super) const NAMED: usize = 10;
+/// The maximum number of jobs, and of skipped jobs, that a text names.
+pub(super) const MAX_NAMED: usize = 10;
 
 #[derive(Args)]
 pub(crate) struct BulkArguments {
@@ -32,25 +32,27 @@ pub(crate) struct BulkArguments {
     queue: String,
     #[command(flatten)]
     filter: Filter,
-    /// Takes all dead letters, without a filter
+    /// Selects all dead letters, without a filter
     #[arg(long)]
     all: bool,
-    /// With --dry-run, writes what would be taken to this file, which must not exist; without, takes exactly the dead letters of this file
+    /// With --dry-run, writes the selected dead letters to this file, which must not exist; otherwise, takes
+    /// exactly the dead letters in this file
     #[arg(long, value_name = "FILE")]
     plan: Option<PathBuf>,
-    /// Executes a plan that names another storage: one storage may have two descriptions
+    /// Executes the plan even if it names another storage, because one storage can have several names
     #[arg(long, requires = "plan")]
     any_storage: bool,
-    /// Takes at most this many
+    /// Takes at most this many dead letters
     #[arg(long, value_name = "COUNT")]
     limit: Option<u64>,
-    /// Takes at most this many a second
+    /// Takes at most this many dead letters per second
     #[arg(long, value_name = "PER_SECOND", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
-    /// In a redrive, puts so many back first, waits until they have ended, and stops if one of them dies again
+    /// In a redrive, puts this many back first, waits until they have ended, and stops if any of them dies
+    /// again
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "dry_run")]
     canary: Option<u64>,
-    /// Only reports the changes; meanwhile the dead letters are invisible to others
+    /// Only reports the changes; the dead letters are invisible to others while it runs
     #[arg(long)]
     dry_run: bool,
 }
@@ -62,12 +64,13 @@ pub(crate) async fn run(
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     if purges && arguments.canary.is_some() {
-        return Err(Failure::Usage("a purge has no canary: what it deletes does not run again".to_owned()));
+        let text = "a purge has no canary, because the jobs that it deletes do not run again";
+        return Err(Failure::Usage(text.to_owned()));
     }
     let selection = selection(&arguments)?;
     let session = match (arguments.dry_run, purges) {
         (true, _) => Session::open(global, Need::Inspect).await?,
-        (false, true) => ask(global, &arguments.queue, &selection, stop).await?,
+        (false, true) => confirm_purge(global, &arguments.queue, &selection, stop).await?,
         (false, false) => {
             let change = format!("put dead letters of `{}` back", arguments.queue);
             confirm::change(global, Need::Change, &change, stop).await?
@@ -85,32 +88,33 @@ pub(crate) async fn run(
     let bulk = bulk.dry_run(arguments.dry_run);
     let bulk = bulk.given(arguments.limit, Bulk::limit).given(arguments.rate, Bulk::per_second);
     let bulk = bulk.given(arguments.canary, Bulk::canary);
-    let report = bulk.on_progress(show_on(bar.clone(), queue)).run().await;
+    let report = bulk.on_progress(progress_listener(bar.clone(), queue)).run().await;
     bar.finish_and_clear();
     let report = report?;
-    // A part of a plan would keep the same command from being run again.
+    // An incomplete plan is not written: its file would make a second run of the same command fail.
     let ended = plan_file.filter(|_| report.stopped.is_none());
     let written = ended.map_or(Ok(()), |file| file.write(&report.plan()));
-    let printed = match arguments.dry_run {
-        true => global.output.value(&report, || text(&report, purges)),
-        false => global.output.change(&report, || text(&report, purges)),
+    let printed = if arguments.dry_run {
+        global.output.value(&report, || text(&report, purges))
+    } else {
+        global.output.change(&report, || text(&report, purges))
     };
-    output::ended(written.and(verdict(&report, purges, arguments.limit, stop)), printed)
+    output::first_failure(written.and(verdict(&report, purges, arguments.limit, stop)), printed)
 }
 
-/// Returns the listener that shows the progress on `bar`.
-fn show_on(bar: ProgressBar, queue: &str) -> impl FnMut(BulkProgress) + Send {
+/// Returns a listener that shows the progress on `bar`.
+fn progress_listener(bar: ProgressBar, queue: &str) -> impl FnMut(BulkProgress) + Send {
     let mut held_up = None;
     move |progress| {
         if let Some(reason) = progress.held_up.filter(|reason| held_up.as_ref() != Some(reason)) {
-            bar.suspend(|| say(&format!("the jobs of the canary wait: `{queue}` {reason}")));
+            bar.suspend(|| say(&format!("the jobs of the canary are waiting: `{queue}` {reason}")));
             held_up = Some(reason);
         }
         if let Some(total) = progress.total {
             bar.set_length(total);
         }
         bar.set_position(progress.done);
-        bar.set_message(if progress.waits { "waits until these have ended" } else { "" });
+        bar.set_message(if progress.waits { "waiting until these have ended" } else { "" });
     }
 }
 
@@ -134,7 +138,7 @@ fn selection(arguments: &BulkArguments) -> Result<Selection, Failure> {
     }
 }
 
-/// Reads a plan of dead letters, for the storage that it names or for any.
+/// Reads a plan of dead letters. With `any_storage` the plan fits every storage, whichever it names.
 pub(super) fn read_letters(path: &Path, any_storage: bool) -> Result<DeadLetterPlan, Failure> {
     let mut plan: DeadLetterPlan = read_plan(path)?;
     plan.storage = plan.storage.filter(|_| !any_storage);
@@ -148,20 +152,21 @@ pub(super) fn read_plan<P: DeserializeOwned>(path: &Path) -> Result<P, Failure> 
     serde_json::from_slice(&text).map_err(|error| unreadable(&error))
 }
 
-/// The file into which a dry run writes its plan. It has another name until it is written, so that a run that is killed leaves none of this name.
+/// The file into which a dry run writes its plan. The file has a temporary name until it is complete, so that
+/// a run that is killed leaves no file of the final name.
 pub(super) struct PlanFile<'a> {
     path: &'a Path,
     file: NamedTempFile,
 }
 
 impl<'a> PlanFile<'a> {
-    /// Creates the file, before a look that may take minutes.
+    /// Creates the temporary file, before a search that may take minutes.
     pub(super) fn create(path: &'a Path) -> Result<Self, Failure> {
         if path.symlink_metadata().is_ok() {
             return Err(unwritable(path, &"it exists"));
         }
         let mut options = tempfile::Builder::new();
-        // It names people and jobs: not everybody on the machine reads it.
+        // The plan names people and jobs, so other users of the machine must not read it.
         #[cfg(unix)]
         options.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o640));
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -172,7 +177,7 @@ impl<'a> PlanFile<'a> {
     pub(super) fn write<P: Serialize>(mut self, plan: &P) -> Result<(), Failure> {
         let json = output::json(plan, true)?;
         self.file.write_all(format!("{json}\n").as_bytes()).map_err(|error| unwritable(self.path, &error))?;
-        // A plan of another operator stays: with another content it would be executed without having been read.
+        // Never replaces a file: another operator would execute a plan with contents that they have not read.
         self.file.persist_noclobber(self.path).map_err(|failed| unwritable(self.path, &failed.error))?;
         Ok(())
     }
@@ -182,8 +187,8 @@ fn unwritable(path: &Path, error: &dyn Display) -> Failure {
     Failure::Failed(format!("the plan {} cannot be written: {error}", path.display()))
 }
 
-/// Opens the storage for a purge, and asks for the name of the queue before it.
-async fn ask(
+/// Opens the storage for a purge, and asks the operator to type the name of the queue.
+async fn confirm_purge(
     global: &Global,
     queue: &str,
     selection: &Selection,
@@ -201,17 +206,17 @@ async fn ask(
     let place =
         session.production().map_or_else(String::new, |name| format!(" in the production context `{name}`"));
     let question = format!(
-        "The purge deletes {what}, for good{place}. A batch that waits for one of them never continues."
+        "The purge permanently deletes {what}{place}. A batch that waits for one of them never continues."
     );
     confirm::typed(global.yes, &question, queue, stop).await?;
     Ok(session)
 }
 
-/// Returns the first jobs, each in a line, and the number of the others.
-pub(super) fn named(jobs: &[JobReference]) -> String {
-    let mut text: String = jobs.iter().take(NAMED).map(|job| format!("  {}\n", clean(&job.id))).collect();
-    if jobs.len() > NAMED {
-        text.push_str(&format!("  and {} more; --output json names all\n", jobs.len() - NAMED));
+/// Returns the first jobs, one per line, and the number of the others.
+pub(super) fn named_jobs(jobs: &[JobReference]) -> String {
+    let mut text: String = jobs.iter().take(MAX_NAMED).map(|job| format!("  {}\n", clean(&job.id))).collect();
+    if jobs.len() > MAX_NAMED {
+        text.push_str(&format!("  and {} more; --output json names all\n", jobs.len() - MAX_NAMED));
     }
     text
 }
@@ -235,7 +240,7 @@ fn text(report: &BulkReport, purges: bool) -> String {
     let rest = report.rest_text(|number| number.to_string());
     let mut text = format!("{} {verb}, {} skipped; {rest}\n", report.count, report.skipped.len());
     if let Some(missing) = report.missing.filter(|missing| *missing > 0) {
-        text.push_str(&format!("  {missing} of the plan were not met: they are gone, or held by others\n"));
+        text.push_str(&format!("  {missing} of the plan were not found: they are gone, or held by others\n"));
     }
     if report.copies > 0 {
         let verb = if report.dry_run { "would be deleted" } else { "deleted" };
@@ -244,7 +249,8 @@ fn text(report: &BulkReport, purges: bool) -> String {
     }
     if report.payloads_left > 0 {
         text.push_str(&format!(
-            "  the payload of {} of them stays: it could not be deleted, `sweep --drained-queues` removes it, while nothing is redriven\n",
+            "  the payload of {} of them stays, because it could not be deleted: `sweep --drained-queues` \
+             removes it, while nothing is redriven\n",
             report.payloads_left
         ));
     }
@@ -252,9 +258,9 @@ fn text(report: &BulkReport, purges: bool) -> String {
         text.push_str(&batches(report));
     }
     if report.dry_run {
-        text.push_str(&named(&report.jobs));
+        text.push_str(&named_jobs(&report.jobs));
     }
-    for skipped in report.skipped.iter().take(NAMED) {
+    for skipped in report.skipped.iter().take(MAX_NAMED) {
         let moved = match (skipped.maybe_moved, purges) {
             (false, _) => "",
             (true, false) => " (perhaps in both queues)",
@@ -265,14 +271,14 @@ fn text(report: &BulkReport, purges: bool) -> String {
     text
 }
 
-/// Returns what a purge means for the batches that wait for the jobs.
+/// Returns a line about the batches that wait for the purged jobs.
 fn batches(report: &BulkReport) -> String {
     let verb =
         if report.dry_run { "would never continue: redrive these instead" } else { "never continue now" };
     match report.waited_for {
         Some(0) => String::new(),
         Some(count) => format!("  batches wait for {count} of them, and {verb}\n"),
-        None => "  batches may wait for some of them: they could not be read\n".to_owned(),
+        None => "  batches may wait for some of them: the batches could not be read\n".to_owned(),
     }
 }
 
@@ -298,7 +304,8 @@ fn verdict(
     }
     match (report.count + report.copies, report.skipped.len()) {
         (_, 0) if !report.complete => {
-            let text = "not all dead letters were looked at: others hold them for up to 10 minutes, or they came meanwhile";
+            let text = "not all dead letters were looked at: others hold some for up to 10 minutes, or some \
+                        arrived during the run";
             Err(Failure::Failed(text.to_owned()))
         }
         (_, 0) if purges && report.payloads_left > 0 => {
@@ -319,9 +326,8 @@ mod tests {
     use super::*;
     use crate::commands::{self, Cli};
 
-    // audit 27, operator C1
     #[test]
-    fn pass_that_has_deleted_copies_has_matched() {
+    fn redrive_that_only_deletes_copies_has_matched() {
         let mut report = BulkReport::default();
         (report.complete, report.copies) = (true, 1);
         let verdict = |report: &BulkReport| verdict(report, false, None, &CancellationToken::new());
@@ -331,19 +337,20 @@ mod tests {
     }
 
     #[test]
-    fn dry_run_that_was_killed_leaves_no_plan() {
+    fn killed_dry_run_leaves_no_plan() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("plan.json");
         std::mem::forget(PlanFile::create(&path));
         assert!(!path.exists());
-        let (file, colleagues) = (PlanFile::create(&path).unwrap(), PlanFile::create(&path).unwrap());
-        file.write(&[7]).unwrap();
-        assert!(colleagues.write(&[8]).is_err() && PlanFile::create(&path).is_err());
+        let (first, second) = (PlanFile::create(&path).unwrap(), PlanFile::create(&path).unwrap());
+        first.write(&[7]).unwrap();
+        assert!(second.write(&[8]).is_err(), "the path is taken");
+        assert!(PlanFile::create(&path).is_err(), "the path is taken");
         assert_eq!(read_plan::<[u32; 1]>(&path).unwrap(), [7]);
     }
 
     #[tokio::test]
-    async fn dry_run_that_was_stopped_leaves_no_plan() {
+    async fn interrupted_dry_run_leaves_no_plan() {
         let folder = tempfile::tempdir().unwrap();
         let storage = format!("sqlite:{}", folder.path().join("jobs.db").display());
         let admin = Admin::builder(Storage::connect(&storage).await.unwrap()).access(AccessLevel::Operate);

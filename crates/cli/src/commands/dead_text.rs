@@ -1,8 +1,8 @@
-//! Dead letters as text: in tables, and one with its history.
+//! Dead letters as text: tables of several, and the details of one with its history.
 
 use jobqueue_admin::{ErrorGroup, RawJob, RawPayload};
 
-use crate::output::{Column, fields, inert};
+use crate::output::{Column, fields, sanitize_json};
 use crate::text::{cell, clean, last, optional};
 
 pub(super) const LETTERS: &[Column<RawJob>] = &[
@@ -62,10 +62,10 @@ pub(super) fn details(letter: &RawJob) -> String {
 
 pub(super) fn payload_text(payload: &RawPayload) -> String {
     let hidden =
-        || format!("{} bytes that are not a text; --output json prints them in base64", payload.bytes());
+        || format!("{} bytes that are not text; --output json prints them in base64", payload.bytes());
     match payload {
         RawPayload::None => String::new(),
-        RawPayload::Json(json) => inert(json.get()),
+        RawPayload::Json(json) => sanitize_json(json.get()),
         RawPayload::Text(text) => clean(text),
         RawPayload::Bytes(bytes) => std::str::from_utf8(bytes).map_or_else(|_| hidden(), clean),
         _ => hidden(),

@@ -20,7 +20,7 @@ pub(crate) struct DoctorArguments {
     /// Checks only this queue, in each context; may be repeated
     #[arg(long)]
     queue: Vec<String>,
-    /// Fails if there is a warning, or a check that could not be made
+    /// Fails also if there is a warning, or a check that could not be made
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
@@ -51,7 +51,7 @@ impl Check {
         Self { check, subject: subject.map(str::to_owned), verdict, detail: detail.into() }
     }
 
-    fn of<T>(
+    fn from_result<T>(
         check: &'static str,
         subject: Option<&str>,
         result: Result<T, jobqueue::Error>,
@@ -66,11 +66,11 @@ impl Check {
 }
 
 pub(crate) async fn run(global: &Global, arguments: DoctorArguments) -> Result<(), Failure> {
-    // A SQLite file of another schema, or one that is damaged, is refused here.
+    // Opening fails for a SQLite file that is damaged or has another schema.
     let opened = Session::open_all(global, Need::Inspect).await?;
-    let checks = contexts::read(&opened, async |session| Ok(checks_of(session, &arguments).await)).await?;
+    let checks = contexts::read(&opened, async |session| Ok(run_checks(session, &arguments).await)).await?;
     let mut checks: Vec<_> = checks.into_iter().map(|item| item.or_else(no_connection)).collect();
-    // What needs attention is not buried under what is well.
+    // Failures come first, then warnings.
     checks.sort_by_key(|item| std::cmp::Reverse(item.get().map(|check| check.verdict)));
     let columns = ["CHECK", "SUBJECT", "RESULT", "DETAIL"];
     let printed = contexts::print(global.output, &checks, "checks", &columns, |check| vec![overview(check)]);
@@ -86,7 +86,7 @@ pub(crate) async fn run(global: &Global, arguments: DoctorArguments) -> Result<(
     }
 }
 
-async fn checks_of(session: &Session, arguments: &DoctorArguments) -> Vec<Check> {
+async fn run_checks(session: &Session, arguments: &DoctorArguments) -> Vec<Check> {
     let storage = session.admin.storage().description();
     let queues = match session.admin.queues().await {
         Ok(queues) => queues,
@@ -95,24 +95,24 @@ async fn checks_of(session: &Session, arguments: &DoctorArguments) -> Vec<Check>
     let connected = format!("{storage} has {}", things(queues.len(), "queue"));
     let mut checks = vec![Check::new("connection", None, Verdict::Ok, connected)];
     let chosen = |queue: &QueueOverview| arguments.queue.is_empty() || arguments.queue.contains(&queue.name);
-    let unknown = missing(&arguments.queue, &queues);
+    let unknown = missing_queues(&arguments.queue, &queues);
     let queues: Vec<_> = queues.into_iter().filter(chosen).collect();
-    let of_queues = async {
+    let queue_results = async {
         let mut checks = Vec::new();
         for queue in &queues {
             checks.extend(queue_checks(session, queue).await);
         }
         checks
     };
-    // Blobs that hang hold up several of them, each until its request is given up.
-    let (of_queues, advice, clock, workers, orphans) = tokio::join!(
-        of_queues,
+    // Concurrently: if the blobs do not answer, several of these wait until their requests time out.
+    let (queue_results, advice, clock, workers, orphans) = tokio::join!(
+        queue_results,
         storage_advice(session),
         clock(session),
         workers(session, arguments.prices, &queues),
         orphans(session)
     );
-    checks.extend(of_queues.into_iter().chain(unknown).chain(advice).chain([clock]));
+    checks.extend(queue_results.into_iter().chain(unknown).chain(advice).chain([clock]));
     checks.extend(workers.into_iter().chain([orphans]));
     checks
 }
@@ -121,7 +121,7 @@ fn no_connection(error: String) -> Check {
     Check::new("connection", None, Verdict::Failed, error)
 }
 
-fn missing(wanted: &[String], queues: &[QueueOverview]) -> Vec<Check> {
+fn missing_queues(wanted: &[String], queues: &[QueueOverview]) -> Vec<Check> {
     let is_missing = |name: &&String| !queues.iter().any(|queue| queue.name == **name);
     let check = |name: &String| Check::new("queue", Some(name), Verdict::Failed, "there is no such queue");
     wanted.iter().filter(is_missing).map(check).collect()
@@ -151,22 +151,22 @@ pub(super) async fn queue_checks(session: &Session, queue: &QueueOverview) -> Ve
         checks.extend(advice(session, &queue_name).await);
         let access = session.admin.storage().queues().check_access(&queue_name, Access::Process).await;
         let able = |()| (Verdict::Ok, "a worker may receive, update and delete".to_owned());
-        checks.push(Check::of("permissions", name, access.map_err(Into::into), able));
+        checks.push(Check::from_result("permissions", name, access.map_err(Into::into), able));
     }
     checks
 }
 
-/// Reports settings in the storage's own queue that should be changed.
+/// Reports settings of the queue at the storage itself that should be changed.
 async fn advice(session: &Session, queue: &QueueName) -> Vec<Check> {
-    of_advice(Some(queue.as_str()), session.admin.storage().queues().advice(queue).await)
+    advice_checks(Some(queue.as_str()), session.admin.storage().queues().advice(queue).await)
 }
 
-/// Reports what should be changed about the storage as a whole.
+/// Reports settings of the storage as a whole that should be changed.
 async fn storage_advice(session: &Session) -> Vec<Check> {
-    of_advice(None, session.admin.storage().queues().storage_advice().await)
+    advice_checks(None, session.admin.storage().queues().storage_advice().await)
 }
 
-fn of_advice(name: Option<&str>, advice: Result<Vec<Advice>, StoreError>) -> Vec<Check> {
+fn advice_checks(name: Option<&str>, advice: Result<Vec<Advice>, StoreError>) -> Vec<Check> {
     let all = match advice {
         Ok(all) => all,
         Err(error) => {
@@ -181,7 +181,8 @@ fn of_advice(name: Option<&str>, advice: Result<Vec<Advice>, StoreError>) -> Vec
     all.into_iter().map(check).collect()
 }
 
-/// Reports the workers, the queues without one, and the cost where requests are billed.
+/// Reports the workers, the queues that no worker serves, the open circuits, and the cost if requests are
+/// billed.
 async fn workers(session: &Session, prices: Prices, queues: &[QueueOverview]) -> Vec<Check> {
     let found = session.admin.all_workers().await;
     let cost = found.as_deref().map(Cost::of).ok().filter(|_| session.is_billed);
@@ -196,17 +197,17 @@ async fn workers(session: &Session, prices: Prices, queues: &[QueueOverview]) ->
         let detail = format!("{}: every job that ran there failed", queue.open_circuits(workers)?);
         Some(Check::new("circuit", Some(&queue.name), Verdict::Warning, detail))
     });
-    let of_queues: Vec<_> = unserved.chain(open).collect();
-    let present = Check::of("workers", None, found, |workers| {
+    let queue_results: Vec<_> = unserved.chain(open).collect();
+    let present = Check::from_result("workers", None, found, |workers| {
         let stale = workers.iter().filter(|worker| worker.stale).count();
         let detail = format!("{} present, {stale} stale", workers.len() - stale);
         (if stale > 0 { Verdict::Warning } else { Verdict::Ok }, detail)
     });
     let cost = cost.map(|cost| Check::new("cost", None, Verdict::Ok, cost.text(prices)));
-    std::iter::once(present).chain(of_queues).chain(cost).collect()
+    std::iter::once(present).chain(queue_results).chain(cost).collect()
 }
 
-/// Compares the clock of this machine with that of the storage: delays and leases count by the storage's.
+/// Compares the clock of this machine with the storage's clock, by which delays and leases count.
 async fn clock(session: &Session) -> Check {
     let measured = match session.admin.clock_skew().await {
         Err(error) if error.kind() == ErrorKind::Forbidden => {
@@ -215,7 +216,7 @@ async fn clock(session: &Session) -> Check {
         }
         measured => measured,
     };
-    Check::of("clock", None, measured, |skew| {
+    Check::from_result("clock", None, measured, |skew| {
         let (by, uncertain) = (skew.by.as_secs_f64(), skew.uncertain.as_secs_f64());
         if !skew.is_certain() {
             return (Verdict::Ok, format!("this machine and the storage agree within {uncertain:.1} s"));
@@ -230,7 +231,7 @@ async fn clock(session: &Session) -> Check {
 
 async fn orphans(session: &Session) -> Check {
     let swept = session.admin.sweep(SweepOptions::new().dry_run(true)).await;
-    Check::of("orphans", None, swept, |report| match report.removed {
+    Check::from_result("orphans", None, swept, |report| match report.removed {
         0 => (Verdict::Ok, format!("none among {} blobs", report.seen)),
         found => {
             let command = session.command("sweep");
@@ -252,7 +253,7 @@ fn overview(check: &Check) -> Vec<String> {
         check.check.to_owned(),
         cell(check.subject.as_deref().unwrap_or("-")),
         verdict.to_owned(),
-        // Whole: the text says what to do.
+        // Not cut, because the text says how to solve the problem.
         crate::text::clean(&check.detail),
     ]
 }

@@ -17,7 +17,7 @@ pub(crate) struct CompletionArguments {
 
 #[derive(Args)]
 pub(crate) struct ManArguments {
-    /// The folder in which a page for each command is written
+    /// The folder into which a page for each command is written
     #[arg(long, value_name = "FOLDER")]
     to: Option<PathBuf>,
 }

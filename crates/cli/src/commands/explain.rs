@@ -1,4 +1,4 @@
-//! `explain`: where a job stands, and why it does not run.
+//! `explain`: shows the state of a job, and why it does not run.
 
 use clap::Args;
 use jobqueue::{ErrorKind, QueueName};
@@ -13,7 +13,7 @@ use crate::text::clean;
 #[derive(Args)]
 #[command(override_usage = "jobqueue explain [OPTIONS] [QUEUE] <ID>")]
 pub(crate) struct ExplainArguments {
-    /// The name of the queue; without it the job is looked for in all queues
+    /// The name of the queue; without it, the job is searched for in all queues
     #[arg(value_name = "QUEUE")]
     queue_or_id: String,
     /// The id of the job
@@ -33,23 +33,24 @@ pub(crate) async fn run(global: &Global, arguments: ExplainArguments) -> Result<
         None => {
             let names = session.admin.queue_names().await?;
             let (dead, queues): (Vec<_>, Vec<_>) = names.iter().partition(|name| name.is_dead_letter());
-            // The dead letters of a queue that was deleted are not searched.
+            // The dead letters of a deleted queue are not searched. A failure names them.
             let is_of =
                 |dead: &QueueName, queue: &QueueName| queue.dead_letter().is_ok_and(|own| own == *dead);
-            let left = dead.into_iter().filter(|dead| !queues.iter().any(|queue| is_of(dead, queue)));
-            let left = left.map(ToString::to_string).collect();
+            let orphaned = dead.into_iter().filter(|dead| !queues.iter().any(|queue| is_of(dead, queue)));
+            let orphaned = orphaned.map(ToString::to_string).collect();
             let jobs = queues.iter().map(|name| of_queue(name.as_str(), &queue_or_id)).collect();
-            anywhere(&session, jobs, left).await?
+            explain_anywhere(&session, jobs, orphaned).await?
         }
     };
     let printed = global.output.value(&explanation, || text(&session, &explanation));
-    match is_nowhere(&explanation) {
-        true => Err(Failure::NothingMatched("the job was not found".to_owned())),
-        false => printed,
+    if is_not_found(&explanation) {
+        Err(Failure::NothingMatched("the job was not found".to_owned()))
+    } else {
+        printed
     }
 }
 
-fn is_nowhere(explanation: &Explanation) -> bool {
+fn is_not_found(explanation: &Explanation) -> bool {
     explanation.reasons.iter().any(|reason| reason.code == "not_found")
 }
 
@@ -57,7 +58,8 @@ async fn explain(session: &Session, job: JobReference) -> Result<Explanation, Fa
     let job = match session.admin.identify(&job).await {
         Err(error) if error.kind() == ErrorKind::Storage => {
             say(&format!(
-                "it cannot be seen whether several senders use the id, so that the job may be another: {error:?}"
+                "whether several senders use the id could not be checked, so this may be another sender's \
+                 job: {error:?}"
             ));
             job
         }
@@ -66,8 +68,8 @@ async fn explain(session: &Session, job: JobReference) -> Result<Explanation, Fa
     Ok(session.admin.explain(&job).await?)
 }
 
-/// Explains the only job that is found among `jobs`. `uncertain` names the queues that are not searched.
-async fn anywhere(
+/// Explains the only one of `jobs` that is found. `uncertain` names queues that are not searched.
+async fn explain_anywhere(
     session: &Session,
     jobs: Vec<JobReference>,
     mut uncertain: Vec<String>,
@@ -77,41 +79,38 @@ async fn anywhere(
         let explanation = explain(session, job).await?;
         if explanation.place != JobPlace::Unseen || explanation.ended.is_some() {
             found.push(explanation);
-        } else if !is_nowhere(&explanation) {
+        } else if !is_not_found(&explanation) {
             uncertain.push(explanation.job.queue);
         }
     }
     if found.len() > 1 {
-        let names = listed(found.iter().map(|explanation| &explanation.job.queue));
-        return Err(Failure::Usage(format!("the queues {names} have a job with this id: name one of them")));
+        let names = quoted_names(found.iter().map(|explanation| &explanation.job.queue));
+        return Err(Failure::Usage(format!(
+            "the queues {names} each have a job with this id: name one of the queues"
+        )));
     }
     if let Some(found) = found.pop() {
         if !uncertain.is_empty() {
-            let names = listed(uncertain.iter());
+            let names = quoted_names(uncertain.iter());
             say(&format!("not all messages of {names} were looked at: they may have a job with this id too"));
         }
         return Ok(found);
     }
-    Err(match uncertain.is_empty() {
-        true => Failure::NothingMatched(
-            "no queue has a job with this id: it has ended, or never existed".to_owned(),
-        ),
-        false => {
-            let names = listed(uncertain.iter());
-            Failure::Failed(format!(
-                "no job with this id was found; not all messages of {names} were looked at"
-            ))
-        }
-    })
+    if uncertain.is_empty() {
+        let text = "no queue has a job with this id: it has ended, or never existed";
+        return Err(Failure::NothingMatched(text.to_owned()));
+    }
+    let names = quoted_names(uncertain.iter());
+    Err(Failure::Failed(format!("no job with this id was found; not all messages of {names} were looked at")))
 }
 
-fn listed<'q>(queues: impl Iterator<Item = &'q String>) -> String {
+fn quoted_names<'q>(queues: impl Iterator<Item = &'q String>) -> String {
     queues.map(|queue| format!("`{queue}`")).collect::<Vec<_>>().join(", ")
 }
 
 fn text(session: &Session, explanation: &Explanation) -> String {
     let mut text = format!("{}\n", clean(&explanation.summary));
-    // The summary says it, and the error.
+    // The summary and the error already say that the job was not found.
     for reason in explanation.reasons.iter().filter(|reason| reason.code != "not_found") {
         text.push_str(&format!("  {}: {}\n", clean(reason.code), clean(&reason.text)));
     }
@@ -137,7 +136,8 @@ fn text(session: &Session, explanation: &Explanation) -> String {
     text
 }
 
-/// Returns the line about the sender of a job that was found, with the time of sending and the trace if they are known.
+/// Returns a line with the sender of a job, and with the time of the send and the trace if they are known.
+/// The line is empty if the job was not found.
 fn sender_text(explanation: &Explanation) -> String {
     let Explanation { message, run, ended, .. } = explanation;
     let of_message = message.as_ref().map(|found| (&found.source, found.sent.as_deref(), &found.trace));

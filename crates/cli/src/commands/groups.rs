@@ -1,4 +1,4 @@
-//! `groups`: jobs in order that wait, and for whom.
+//! `groups`: lists the jobs sent in order, and the job that each waits for.
 
 use clap::Args;
 use comfy_table::Table;
@@ -22,9 +22,7 @@ pub(crate) async fn run(global: &Global, arguments: GroupsArguments) -> Result<(
     let what = if found.complete { "groups" } else { "groups among the messages that were looked at" };
     global.output.page(&found, &found.groups, what, || overview(&found.groups))?;
     if !found.complete {
-        say(
-            "there may be more groups, and more jobs of a group: not all messages of the queue were looked at",
-        );
+        say("there may be more groups, and more jobs in these: not all messages of the queue were looked at");
     }
     Ok(())
 }
@@ -55,11 +53,12 @@ fn name(entry: &GroupEntry) -> &str {
     entry.id.as_deref().unwrap_or(&entry.job)
 }
 
-/// Returns the state of a job; `first` says of the first that is shown whether it is certainly the first of its group.
+/// Returns the state of a job. `first` is set for the first shown job of a group: true if the job is
+/// certainly the first of its group.
 fn state(entry: &GroupEntry, first: Option<bool>) -> &'static str {
     entry.state().unwrap_or(match first {
         Some(true) => "is the first: runs, or is the next to run",
-        Some(false) => "may wait for one that is not shown",
+        Some(false) => "may wait for a job that is not shown",
         None => "waits",
     })
 }

@@ -1,4 +1,4 @@
-//! `history`: jobs that have ended, as workers keep a journal of them.
+//! `history`: searches ended jobs in the journal of the workers.
 
 use std::time::{Duration, SystemTime};
 
@@ -56,7 +56,7 @@ pub(crate) async fn run(global: &Global, arguments: HistoryArguments) -> Result<
     }
     match &arguments.id {
         Some(id) if page.jobs.is_empty() && page.complete => {
-            Err(Failure::NothingMatched(format!("the journal has no job `{id}` that the filter selects")))
+            Err(Failure::NothingMatched(format!("the journal has no job `{id}` that matches the filter")))
         }
         _ => printed,
     }
@@ -76,9 +76,10 @@ fn filter(arguments: &HistoryArguments) -> HistoryFilter {
         .given(until(arguments.until, ago(arguments.older_than)), HistoryFilter::until)
 }
 
-/// Returns the earlier of two ends, if there are any: a search with an age goes on from a time.
-fn until(one: Option<SystemTime>, other: Option<SystemTime>) -> Option<SystemTime> {
-    one.into_iter().chain(other).min()
+/// Returns the earlier of two ends. Both are given if a search with `--older-than` is continued with
+/// `--until`.
+fn until(given: Option<SystemTime>, by_age: Option<SystemTime>) -> Option<SystemTime> {
+    given.into_iter().chain(by_age).min()
 }
 
 const COLUMNS: &[Column<HistoryRecord>] = &[

@@ -1,4 +1,4 @@
-//! `leaders`: the leaderships and their holders.
+//! `leaders`: lists the leaderships and their holders.
 
 use jobqueue_admin::LeaderOverview;
 

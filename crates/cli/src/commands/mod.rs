@@ -1,4 +1,4 @@
-//! The commands and their arguments: a file for each group.
+//! The commands and their arguments, with a file for each group of commands.
 
 mod backup;
 mod batches;
@@ -33,12 +33,10 @@ use crate::exit::{Failure, or_stop};
 /// Inspects and repairs the queues, jobs and dead letters of a storage.
 #[derive(Parser)]
 #[command(name = "jobqueue", version, arg_required_else_help = true)]
-#[command(
-    after_help = "The storage is chosen by --storage, by --context, by the environment variable JOBQUEUE_STORAGE, or by the default \
-context of the configuration file, which is for reading only. Pass storage strings with a key in the environment or in the file, \
-never on the command line.\n\nExit codes: 0 done, 1 failed, 2 wrong arguments, 3 nothing matched, 4 refused, 5 settings differ, \
-130 interrupted."
-)]
+#[command(after_help = "The storage is chosen by --storage, by --context, by the environment variable \
+JOBQUEUE_STORAGE, or by the default context of the configuration file, which is for reading only. Pass \
+storage strings with a key in the environment or in the file, never on the command line.\n\nExit codes: 0 \
+done, 1 failed, 2 wrong arguments, 3 nothing matched, 4 refused, 5 settings differ, 130 interrupted.")]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -77,7 +75,7 @@ pub(crate) enum Command {
     History(history::HistoryArguments),
     /// Cancels waiting or running jobs, by id, key, kind or batch; they become dead letters
     Cancel(cancel::CancelArguments),
-    /// Makes a delayed job, or one between two attempts, due now, on SQLite and PostgreSQL
+    /// Makes a job due now that is delayed or waits between two attempts, on SQLite and PostgreSQL
     RunNow(JobArguments),
     /// Checks the storage: connection, permissions, settings, workers, orphans
     Doctor(doctor::DoctorArguments),
@@ -85,17 +83,19 @@ pub(crate) enum Command {
     Sweep(sweep::SweepArguments),
     /// Copies a SQLite storage to a new file while it is in use
     Backup(backup::BackupArguments),
-    /// Serves the dashboard for the browser, /metrics, /scale, /live and /ready, by default to this machine only
+    /// Serves the dashboard for the browser, /metrics, /scale, /live and /ready, by default to this machine
+    /// only
     Serve(serve::ServeArguments),
     /// Prints the completions for a shell
     Completions(documents::CompletionArguments),
-    /// Prints the manual page, or writes those of all commands
+    /// Prints the manual page, or writes a page for each command
     Man(documents::ManArguments),
 }
 
 pub(crate) async fn run(cli: Cli, stop: &CancellationToken) -> Result<(), Failure> {
     let Cli { global, command } = cli;
-    // These hold messages, are in the middle of many changes, write a file, or have requests to answer: they end by themselves once `stop` fires.
+    // These commands hold messages, make many changes, write a file or answer requests. They must not be
+    // dropped, and end by themselves once `stop` fires.
     let ends_by_itself = matches!(
         command,
         Command::Peek(_)
@@ -107,7 +107,7 @@ pub(crate) async fn run(cli: Cli, stop: &CancellationToken) -> Result<(), Failur
     );
     let interrupted = match command {
         Command::Queue(_) | Command::Schedules(_) | Command::Cancel(_) | Command::RunNow(_) => {
-            "interrupted; a change that had begun may have been made: look before you repeat it"
+            "interrupted; a change that had begun may have been made: check before you repeat it"
         }
         _ => "interrupted",
     };

@@ -1,4 +1,4 @@
-//! `peek`: the next jobs of a queue, or those of one state.
+//! `peek`: lists the next jobs of a queue, or its jobs in one state.
 
 use std::num::NonZeroUsize;
 
@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::{Failure, or_stop};
-use crate::output::{Column, ended, rows, say};
+use crate::output::{Column, first_failure, rows, say};
 use crate::session::{Need, Session};
 use crate::text::{cell, last, optional};
 
@@ -18,7 +18,8 @@ use crate::text::{cell, last, optional};
 pub(crate) struct PeekArguments {
     /// The name of the queue
     queue: String,
-    /// Receives all messages that can be received, lists them and puts them back; meanwhile they are invisible to workers
+    /// Receives all available messages, lists them and puts them back; they are invisible to workers while it
+    /// runs
     #[arg(long)]
     deep: bool,
     /// The maximum number of jobs to list [default: 1000, and 32 without --deep and --state]
@@ -28,11 +29,11 @@ pub(crate) struct PeekArguments {
     #[arg(long, value_enum, conflicts_with = "deep")]
     state: Option<State>,
     #[command(flatten)]
-    selection: Selection,
+    selection: StateFilter,
 }
 
 #[derive(Args)]
-struct Selection {
+struct StateFilter {
     /// Lists only jobs with this key
     #[arg(long, requires = "state")]
     key: Option<String>,
@@ -42,7 +43,7 @@ struct Selection {
     /// Lists only jobs whose last error contains this text
     #[arg(long, requires = "state", value_parser = NonEmptyStringValueParser::new())]
     text: Option<String>,
-    /// Goes on where an earlier list ended
+    /// Continues where an earlier list ended
     #[arg(long, value_name = "MARK", requires = "state")]
     from: Option<String>,
 }
@@ -70,7 +71,7 @@ impl From<State> for JobState {
     }
 }
 
-impl Selection {
+impl StateFilter {
     fn filter(&self, limit: usize) -> JobFilter {
         JobFilter::new()
             .limit(limit)
@@ -80,6 +81,11 @@ impl Selection {
             .given(self.text.as_ref(), JobFilter::error)
     }
 }
+
+/// The end of the question before a deep peek, for a storage that shows all jobs. Where such a storage keeps
+/// the order, only the first in-order job of each key can be received.
+const STATE_HINT: &str = " `peek --state waiting` shows all jobs without receiving them, including jobs that \
+                          wait for another job of their key.";
 
 pub(crate) async fn run(
     global: &Global,
@@ -100,24 +106,18 @@ pub(crate) async fn run(
         if page.jobs.len() >= limit {
             return printed;
         }
-        // A search ends after 100,000 messages, also without a result.
-        return ended(Err(Failure::Failed("the search has not met all jobs".to_owned())), printed);
+        // A search ends after 100,000 messages, even without a result.
+        return first_failure(Err(Failure::Failed("the search did not reach all jobs".to_owned())), printed);
     } else if deep && limit > MAX_INSPECTED {
         return Err(Failure::Usage(format!(
-            "a deep look holds all of its messages at once: at most {MAX_INSPECTED}"
+            "`peek --deep` holds all of its messages at once: at most {MAX_INSPECTED}"
         )));
     } else if deep {
         let session = Session::open(global, Need::Inspect).await?;
-        // Of each key a deep look shows the first job in order alone, where the storage keeps the order.
-        let instead = match session.admin.shows_all_jobs() {
-            true => {
-                " `peek --state waiting` shows all jobs without that, also those that wait for another of their key."
-            }
-            false => "",
-        };
+        let hint = if session.admin.shows_all_jobs() { STATE_HINT } else { "" };
         let question = format!(
-            "A deep look receives up to {limit} messages of `{queue}` and puts them back: workers do not see them meanwhile, \
-             and their dequeue count rises by one (not their attempts).{instead}"
+            "`peek --deep` receives up to {limit} messages of `{queue}` and puts them back: workers do not \
+             see them while it runs, and their dequeue counts rise by one (their attempts do not).{hint}"
         );
         confirm::typed(global.yes, &question, "yes", stop).await?;
         let jobs = session.admin.stop_when(stop.clone()).inspect(&queue, limit).await?;
@@ -127,7 +127,9 @@ pub(crate) async fn run(
         }
         if jobs.len() < limit {
             let length = session.admin.queue(&queue).await.ok().and_then(|queue| queue.length);
-            unreceived(length, jobs.len()).iter().for_each(|text| say(text));
+            if let Some(text) = unreceived(length, jobs.len()) {
+                say(&text);
+            }
         }
         jobs
     } else {
@@ -138,15 +140,16 @@ pub(crate) async fn run(
     global.output.list(&jobs, "visible jobs", || rows(COLUMNS, &jobs))
 }
 
-/// Returns what a deep look has not received of a queue with so many messages.
+/// Returns a message if `--deep` received fewer messages than the length of the queue, or if that is unknown.
 fn unreceived(length: Option<u64>, received: usize) -> Option<String> {
     match length {
         Some(length) if length <= received as u64 => None,
         Some(length) => Some(format!(
-            "{received} of about {length} messages could be received: the others are delayed, leased, behind the first job of their key, or were sent meanwhile"
+            "{received} of about {length} messages could be received: the others are delayed, leased, behind \
+             the first job of their key, or were sent in the meantime"
         )),
         None => Some(format!(
-            "{received} messages were received; the queue may have more, its length is not known"
+            "{received} messages were received; the queue may have more: its length is not known"
         )),
     }
 }
@@ -167,9 +170,9 @@ const COLUMNS: &[Column<RawJob>] = &[
 mod tests {
     use super::*;
 
-    /// As of a partitioned queue of Service Bus without the claim *Manage*.
+    /// The length is unknown, for example, for a partitioned Service Bus queue without the claim *Manage*.
     #[test]
-    fn look_at_a_queue_of_unknown_length_does_not_say_that_it_has_shown_all() {
+    fn deep_peek_at_a_queue_of_unknown_length_does_not_claim_to_be_complete() {
         assert_eq!(unreceived(Some(2), 2), None);
         assert!(unreceived(Some(3), 2).unwrap().starts_with("2 of about 3 messages"));
         assert!(unreceived(None, 2).unwrap().contains("its length is not known"));

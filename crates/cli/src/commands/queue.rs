@@ -1,4 +1,4 @@
-//! `queue`: one queue.
+//! `queue`: shows, creates, pauses and resumes a queue.
 
 use std::time::{Duration, SystemTime};
 
@@ -18,20 +18,21 @@ use crate::text::{clean, duration, moment};
 #[derive(Subcommand)]
 pub(crate) enum QueueCommand {
     /// Shows a queue with its settings
-    Show(Name),
-    /// Creates a queue, and the SQLite file or the tables if they are missing; migrates those of an older release
-    Create(Name),
+    Show(QueueArgument),
+    /// Creates a queue, and the SQLite file or the tables if they are missing; migrates a storage of an older
+    /// release
+    Create(QueueArgument),
     /// Pauses the queue: workers stop fetching within 30 seconds and finish their running jobs
     Pause(PauseArguments),
     /// Resumes the queue: workers fetch again within 30 seconds
-    Resume(Name),
+    Resume(QueueArgument),
     /// Compares or changes the settings of a queue
     #[command(subcommand)]
     Settings(settings::SettingsCommand),
 }
 
 #[derive(Args)]
-pub(crate) struct Name {
+pub(crate) struct QueueArgument {
     /// The name of the queue
     queue: String,
 }
@@ -43,10 +44,10 @@ pub(crate) struct PauseArguments {
     /// The time at which the queue resumes by itself, such as 2026-11-22T15:00:00Z
     #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "for")]
     until: Option<SystemTime>,
-    /// The length of time after which the queue resumes by itself, such as 2h
+    /// The duration after which the queue resumes by itself, such as 2h
     #[arg(long, value_name = "TIME", value_parser = duration)]
     r#for: Option<Duration>,
-    /// Replaces a pause that holds, also of another operator
+    /// Replaces an existing pause, even of another operator
     #[arg(long)]
     replace: bool,
     /// The reason, for other operators
@@ -60,21 +61,21 @@ pub(crate) async fn run(
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     match command {
-        QueueCommand::Show(Name { queue }) => {
+        QueueCommand::Show(QueueArgument { queue }) => {
             let session = Session::open(global, Need::Read).await?;
             let (found, workers) = join!(session.admin.queue(&queue), session.admin.workers());
             let found = found?;
             let circuits = workers.map_or_else(|_| "?".to_owned(), |workers| circuits(&found, &workers));
             global.output.value(&found, || show(&found, circuits))
         }
-        QueueCommand::Create(Name { queue }) => {
+        QueueCommand::Create(QueueArgument { queue }) => {
             let session = Session::open(global, Need::Create).await?;
-            let first = if session.is_to_be_made { "create or migrate the storage" } else { "" };
-            let and = if session.is_to_be_made { ", and " } else { "" };
-            let change = format!("{first}{and}create the queue `{queue}`");
+            let creation = if session.needs_creation { "create or migrate the storage" } else { "" };
+            let and = if session.needs_creation { ", and " } else { "" };
+            let change = format!("{creation}{and}create the queue `{queue}`");
             confirm::production(&session, global.yes, &change, stop).await?;
-            let changed = session.admin.create_queue_in(&queue, first, session.create()).await?;
-            global.output.changed("queue", &queue, changed, ["was created", "exists already"])
+            let changed = session.admin.create_queue_in(&queue, creation, session.create()).await?;
+            global.output.changed("queue", &queue, changed, ["was created", "already exists"])
         }
         QueueCommand::Pause(PauseArguments { queue, until, r#for: length, replace, note }) => {
             let options = PauseOptions::new()
@@ -85,10 +86,10 @@ pub(crate) async fn run(
             let change = format!("pause the queue `{queue}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.pause_with(&queue, options).await?;
-            let texts = ["is paused; workers notice within 30 seconds", "was paused already"];
+            let texts = ["is paused; workers notice within 30 seconds", "was already paused"];
             global.output.changed("queue", &queue, changed, texts)
         }
-        QueueCommand::Resume(Name { queue }) => {
+        QueueCommand::Resume(QueueArgument { queue }) => {
             let change = format!("resume the queue `{queue}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.resume(&queue).await?;
@@ -104,7 +105,7 @@ pub(crate) async fn run(
 }
 
 fn circuits(queue: &QueueOverview, workers: &[WorkerOverview]) -> String {
-    queue.open_circuits(workers).unwrap_or_else(|| "none is open".to_owned())
+    queue.open_circuits(workers).unwrap_or_else(|| "none open".to_owned())
 }
 
 fn show(queue: &QueueOverview, circuits: String) -> String {

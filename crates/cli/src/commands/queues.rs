@@ -1,4 +1,4 @@
-//! `queues`: all queues in one table.
+//! `queues`: lists all queues in one table.
 
 mod watch;
 
@@ -38,7 +38,9 @@ pub(crate) async fn run(
         let opened = Session::open_all(global, Need::Read).await?;
         let rows = async |session: &Session| {
             let (rows, note) = read(session).await?;
-            note.iter().for_each(|note| say(note));
+            if let Some(note) = note {
+                say(&note);
+            }
             Ok(rows)
         };
         return print(global.output, &contexts::read(&opened, rows).await?);
@@ -46,7 +48,7 @@ pub(crate) async fn run(
     watch::run(global, arguments.interval.max(Duration::from_millis(100)), stop).await
 }
 
-/// A queue, and what the table says of its state.
+/// A queue, and the text of its state in the table.
 #[derive(Clone, Serialize)]
 struct QueueRow {
     #[serde(flatten)]
@@ -55,16 +57,18 @@ struct QueueRow {
     state: String,
 }
 
-/// Reads all queues of a storage, and what there is to say if the records of workers cannot be read.
+/// Reads all queues of a storage, and returns a note if the records of its workers cannot be read.
 async fn read(session: &Session) -> Result<(Vec<QueueRow>, Option<String>), Failure> {
     let (queues, workers) = join!(session.admin.queues(), session.admin.workers());
-    // Without the right to read their records nothing is said of workers.
+    // If the storage forbids reading these records, there is no note.
     let is_forbidden = |error: &&Error| {
         StoreError::in_chain(*error).is_some_and(|cause| cause.kind() == StoreErrorKind::Unauthorized)
     };
     let place = session.context.as_ref().map_or_else(String::new, |name| format!(" of `{name}`"));
     let note = workers.as_ref().err().filter(|error| !is_forbidden(error)).map(|error| {
-        format!("the records of workers{place} cannot be read, so that STATE says nothing of them: {error:?}")
+        format!(
+            "the records of workers{place} cannot be read, so STATE says nothing about workers: {error:?}"
+        )
     });
     let workers = workers.ok();
     let row = |queue: QueueOverview| QueueRow { state: state(&queue, workers.as_deref()), queue };
@@ -96,7 +100,8 @@ pub(crate) fn visible(queue: &QueueOverview) -> String {
     queue.visible.map_or_else(|| "?".to_owned(), |visible| format!("{visible}{more}"))
 }
 
-/// Returns the age of the oldest visible job, or else of the oldest that backs off; a question mark if there may be one.
+/// Returns the age of the oldest visible job, or else of the oldest job that backs off; a question mark if
+/// that is unknown.
 pub(crate) fn oldest(queue: &QueueOverview) -> String {
     match (queue.oldest, queue.oldest_backing_off, queue.age()) {
         (Some(oldest), ..) => age(oldest),
@@ -139,7 +144,7 @@ mod tests {
         queue.error = Some("the dead letters cannot be counted".to_owned());
         let words = state(&queue, None);
         assert!(words.contains("cannot be counted") && words.contains("paused"), "{words}");
-        let session = Session::of(admin);
+        let session = Session::for_test(admin);
         let checks: Vec<_> = queue_checks(&session, &queue).await.iter().map(|check| check.check).collect();
         assert_eq!(checks, ["queue", "settings", "paused", "permissions"]);
     }

@@ -18,7 +18,7 @@ use crate::text::{cell, clean, optional, time};
 pub(crate) enum SchedulesCommand {
     /// Lists the schedules with their next runs
     List,
-    /// Pauses a schedule: its leader skips due slots, from 30 seconds later at the latest
+    /// Pauses a schedule: within 30 seconds, its leader begins to skip due slots
     Pause {
         /// The name of the schedule
         name: String,
@@ -28,7 +28,8 @@ pub(crate) enum SchedulesCommand {
         /// The name of the schedule
         name: String,
     },
-    /// Sends a job of a schedule now, whatever its timetable: within 30 seconds, or once a worker leads the schedule
+    /// Sends a job of a schedule now, whatever its timetable: within 30 seconds, or once a worker leads the
+    /// schedule
     Trigger {
         /// The name of the schedule
         name: String,
@@ -56,7 +57,7 @@ pub(crate) async fn run(
             let change = format!("pause the schedule `{name}`");
             let session = confirm::change(global, Need::Change, &change, stop).await?;
             let changed = session.admin.pause_schedule(&name).await?;
-            global.output.changed("schedule", &name, changed, ["is paused", "was paused already"])
+            global.output.changed("schedule", &name, changed, ["is paused", "was already paused"])
         }
         SchedulesCommand::Resume { name } => {
             let change = format!("resume the schedule `{name}`");
@@ -70,10 +71,7 @@ pub(crate) async fn run(
             let trigger = session.admin.trigger_schedule(&name).await?;
             let text = || format!("schedule {} {}", clean(&name), answer(trigger));
             let value = json!({ "schedule": name, "changed": trigger.new, "led": trigger.led });
-            match trigger.new {
-                true => global.output.change(&value, text),
-                false => global.output.value(&value, text),
-            }
+            if trigger.new { global.output.change(&value, text) } else { global.output.value(&value, text) }
         }
     }
 }
@@ -81,9 +79,9 @@ pub(crate) async fn run(
 fn answer(trigger: ScheduleTrigger) -> &'static str {
     match (trigger.new, trigger.led) {
         (true, true) => "is triggered: its leader sends the job within 30 seconds",
-        (true, false) => "is triggered, and no worker leads it now: the job is sent when one does",
-        (false, true) => "was already triggered, and its leader has not sent the job yet",
-        (false, false) => "was already triggered, and no worker leads it, so that the job is not sent yet",
+        (true, false) => "is triggered, but no worker leads it now: the job is sent when a worker does",
+        (false, true) => "was already triggered, but its leader has not sent the job yet",
+        (false, false) => "was already triggered, but no worker leads it, so the job is not sent yet",
     }
 }
 

@@ -1,4 +1,4 @@
-//! `send`: jobs from a file or from standard input.
+//! `send`: sends jobs from a file or from standard input.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
-use crate::output::{Column, Output, ended, made, rows, say};
+use crate::output::{Column, Output, add_lost_report, first_failure, rows, say};
 use crate::session::{Need, Session};
 use crate::text::{cell, duration, optional};
 
@@ -37,7 +37,7 @@ pub(crate) struct SendArguments {
     /// The media type of a payload that is not JSON
     #[arg(long, value_name = "TYPE", requires = "kind", conflicts_with = "ndjson")]
     content_type: Option<String>,
-    /// The version of the payload's form [default: the newest version that fits it]
+    /// The version of the payload [default: the newest version that fits]
     #[arg(long, value_name = "NUMBER", requires = "kind")]
     version: Option<u32>,
     /// Only checks the input
@@ -49,13 +49,14 @@ pub(crate) struct SendArguments {
 
 #[derive(Args)]
 struct Options {
-    /// The id, instead of a new one; a second send under one id stores a second message, and both may run
+    /// The id of the job [default: a new id]; a second send under one id stores a second message, and both
+    /// may run
     #[arg(long)]
     id: Option<String>,
-    /// The sender, a URI reference
+    /// The sender of the job, a URI reference
     #[arg(long)]
     source: Option<String>,
-    /// The key
+    /// The key of the job
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// The time before which the job does not run
@@ -64,20 +65,20 @@ struct Options {
     /// The time after which the job expires, even if it has not run
     #[arg(long, value_name = "TIME", value_parser = duration)]
     ttl: Option<Duration>,
-    /// An attribute of the event
+    /// An attribute of the event; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = header)]
     header: Vec<(String, String)>,
-    /// Runs the job after those of its key that were sent in order before it
+    /// Runs the job after the jobs of its key that were sent in order before it
     #[arg(long)]
     in_order: bool,
 }
 
 fn header(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write NAME=VALUE, for example tenant=blue")?;
-    match jobqueue::__internals::is_own_header(name) {
-        true => Err("the framework sets this header; an order is kept with --in-order".to_owned()),
-        false => Ok((name.to_owned(), value.to_owned())),
+    if jobqueue::__internals::is_own_header(name) {
+        return Err("the framework sets this header; use --in-order to keep the order".to_owned());
     }
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 pub(crate) async fn run(
@@ -87,9 +88,10 @@ pub(crate) async fn run(
 ) -> Result<(), Failure> {
     Admin::check_target(&arguments.queue)?;
     let change = format!("send to the queue `{}`", arguments.queue);
-    let session = match arguments.dry_run {
-        true => Session::open(global, Need::Read).await?,
-        false => confirm::change(global, Need::Change, &change, stop).await?,
+    let session = if arguments.dry_run {
+        Session::open(global, Need::Read).await?
+    } else {
+        confirm::change(global, Need::Change, &change, stop).await?
     };
     if arguments.dry_run {
         session.admin.queue(&arguments.queue).await?;
@@ -102,32 +104,34 @@ pub(crate) async fn run(
         return Ok(());
     }
     let result = match result {
-        // It says more than that there are no jobs.
+        // Without this, a table of no jobs would print "no jobs" before the failure.
         Err(failure) if sent.is_empty() && global.output == Output::Table => return Err(failure),
         result => result,
     };
     let printed = global.output.list(&sent, "jobs", || rows(COLUMNS, &sent));
-    let printed = if sent.is_empty() { printed } else { made(printed, || ids(&sent)) };
+    let printed = if sent.is_empty() { printed } else { add_lost_report(printed, || ids(&sent)) };
     if let Some(kind) = arguments.kind.as_deref().filter(|_| !sent.is_empty()) {
         note_unknown_kind(&session, &arguments.queue, kind).await;
     }
-    ended(result, printed)
+    first_failure(result, printed)
 }
 
-/// Says if no worker of the queue takes jobs of the kind. Nothing is said if the records of workers cannot be read.
+/// Prints a message if no worker of the queue has a handler for the kind. Prints nothing if the records of
+/// workers cannot be read.
 pub(super) async fn note_unknown_kind(session: &Session, queue: &str, kind: &str) {
     if matches!(session.admin.is_unknown_kind(queue, kind).await, Ok(true)) {
         say(&format!("no running worker has a handler for the kind `{kind}` in the queue `{queue}`"));
     }
 }
 
-/// The most jobs that are sent at once.
-const TOGETHER: usize = 64;
-/// The number of bytes of input beyond which no further job is sent at once.
-const BYTES_TOGETHER: usize = 16 * 1024 * 1024;
+/// The maximum number of jobs that are sent concurrently.
+const MAX_CONCURRENT_SENDS: usize = 64;
+/// The number of bytes of input beyond which no further job is sent concurrently.
+const MAX_CONCURRENT_BYTES: usize = 16 * 1024 * 1024;
 
-/// The time after which the lines that were read are sent, if no other has come: the input may be the output of a program that runs on.
-const SOON: Duration = Duration::from_millis(100);
+/// The time that lines that were read wait for another line before they are sent. The input may be the output
+/// of a program that keeps running.
+const LINE_WAIT: Duration = Duration::from_millis(100);
 
 /// Sends all jobs of the input. After an error, `sent` has the jobs sent so far.
 async fn send_all(
@@ -139,16 +143,20 @@ async fn send_all(
     let mut input = Input::open(&arguments.file, arguments.ndjson, stop).await?;
     if !arguments.ndjson {
         let data = input.next(stop).await?;
-        let one = job(arguments, &data).map_err(|failure| suggest_lines(failure, &data))?;
+        let job = parse_job(arguments, &data).map_err(|failure| suggest_lines(failure, &data))?;
         if !arguments.dry_run {
-            sent.push(session.admin.send(&arguments.queue, one).await?);
+            sent.push(session.admin.send(&arguments.queue, job).await?);
         }
         return Ok(());
     }
-    let (mut jobs, mut bytes, mut together, mut last) = (Vec::new(), 0, TOGETHER, 0);
+    let mut jobs = Vec::new();
+    let mut bytes = 0;
+    let mut max_jobs = MAX_CONCURRENT_SENDS;
+    // The last line whose job was sent, or may have been.
+    let mut last = 0;
     for number in 1_u64.. {
         let line = loop {
-            let wait = if jobs.is_empty() { Duration::MAX } else { SOON };
+            let wait = if jobs.is_empty() { Duration::MAX } else { LINE_WAIT };
             match timeout(wait, input.next(stop)).await {
                 Ok(line) => break line.map_err(|failure| at_line(failure, number, sent.len(), last))?,
                 Err(_) => {
@@ -158,11 +166,11 @@ async fn send_all(
             }
         };
         let text = Some(&*line).filter(|line| !line.trim_ascii().is_empty());
-        let wrong = match text.map(|line| job(arguments, line)) {
+        let invalid = match text.map(|line| parse_job(arguments, line)) {
             Some(Ok(job)) => {
-                // What has an order is sent one by one.
+                // Jobs in order are sent one by one.
                 if arguments.options.in_order || job.is_in_order() {
-                    together = 1;
+                    max_jobs = 1;
                 }
                 jobs.push((number, job));
                 bytes += line.len();
@@ -171,11 +179,11 @@ async fn send_all(
             Some(Err(failure)) => Some(failure),
             None => None,
         };
-        if line.is_empty() || wrong.is_some() || jobs.len() >= together || bytes > BYTES_TOGETHER {
+        if line.is_empty() || invalid.is_some() || jobs.len() >= max_jobs || bytes > MAX_CONCURRENT_BYTES {
             (bytes, last) = (0, number);
             send_lines(session, arguments, std::mem::take(&mut jobs), sent).await?;
         }
-        if let Some(failure) = wrong {
+        if let Some(failure) = invalid {
             return Err(at_line(failure, number, sent.len(), number));
         }
         if line.is_empty() {
@@ -185,19 +193,19 @@ async fn send_all(
     Ok(())
 }
 
-/// The input, as a whole or by line.
+/// The input, read as a whole or line by line.
 pub(super) struct Input {
     from: Box<dyn AsyncBufRead + Send + Unpin>,
     by_line: bool,
-    /// What was read of the next part.
+    /// The bytes of the next line, or of the whole input, that were read so far.
     part: Vec<u8>,
 }
 
 impl Input {
-    /// Opens the input. A signal ends the command also while it waits for the writer of a named pipe.
+    /// Opens the input. A signal also interrupts the wait for the writer of a named pipe.
     pub(super) async fn open(file: &Path, by_line: bool, stop: &CancellationToken) -> Result<Self, Failure> {
         if file != Path::new("-") {
-            let opened = stop.run_until_cancelled(File::open(file)).await.ok_or_else(stopped)?;
+            let opened = stop.run_until_cancelled(File::open(file)).await.ok_or_else(interrupted)?;
             let opened = opened
                 .map_err(|e| Failure::Usage(format!("the file {} cannot be read: {e}", file.display())))?;
             return Ok(Self::new(opened, by_line));
@@ -212,28 +220,33 @@ impl Input {
         Self { from: Box::new(BufReader::new(from)), by_line, part: Vec::new() }
     }
 
-    /// Returns the next line, or the whole; nothing at the end. A signal ends the command also while it waits for input. Cancel-safe.
+    /// Returns the next line, or the whole input; empty at the end. A signal also interrupts the wait for
+    /// input.
+    ///
+    /// # Cancel safety
+    /// The bytes that were read are kept for the next call.
     pub(super) async fn next(&mut self, stop: &CancellationToken) -> Result<Vec<u8>, Failure> {
         let read = async {
-            match self.by_line {
-                true => self.from.read_until(b'\n', &mut self.part).await?,
-                false => self.from.read_to_end(&mut self.part).await?,
-            };
+            if self.by_line {
+                self.from.read_until(b'\n', &mut self.part).await?;
+            } else {
+                self.from.read_to_end(&mut self.part).await?;
+            }
             Ok(std::mem::take(&mut self.part))
         };
         tokio::select! {
             biased;
-            () = stop.cancelled() => Err(stopped()),
+            () = stop.cancelled() => Err(interrupted()),
             part = read => part,
         }
     }
 }
 
-fn stopped() -> Failure {
+fn interrupted() -> Failure {
     Failure::Interrupted("stopped while waiting for the input".to_owned())
 }
 
-/// Sends jobs at once, each with the number of its line. Each that fails is named.
+/// Sends jobs concurrently, each with the number of its line. Each line whose job fails is named.
 async fn send_lines(
     session: &Session,
     arguments: &SendArguments,
@@ -256,19 +269,19 @@ async fn send_lines(
     failed.map_or(Ok(()), |(number, error)| Err(at_line(error.into(), number, sent.len(), last)))
 }
 
-/// Names the option for many jobs, if the input has several lines and is not one JSON document.
+/// Suggests the option for many jobs, if the input is invalid as one job and has several lines.
 fn suggest_lines(failure: Failure, data: &[u8]) -> Failure {
     let lines = data.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
     match failure {
         Failure::Usage(text) if lines.count() > 1 => {
-            Failure::Usage(format!("{text}; for a job in each line add --ndjson"))
+            Failure::Usage(format!("{text}; add --ndjson to read a job from each line"))
         }
         other => other,
     }
 }
 
-/// Reads one job. Errors never quote the input.
-fn job(arguments: &SendArguments, data: &[u8]) -> Result<RawSend, Failure> {
+/// Parses a job. Errors never quote the input.
+fn parse_job(arguments: &SendArguments, data: &[u8]) -> Result<RawSend, Failure> {
     let text = || std::str::from_utf8(data).map_err(|_| Failure::Usage("the input is not UTF-8".to_owned()));
     let job = match (&arguments.kind, &arguments.content_type) {
         (Some(kind), Some(media_type)) => RawSend::bytes(kind, media_type, data.to_vec())?,
@@ -292,7 +305,8 @@ impl Options {
     }
 }
 
-/// Adds the line, the number of jobs that were sent, and the last line whose job may be among them to an error.
+/// Adds to a failure its line, the number of jobs that were sent, and the last line whose job may be among
+/// them.
 fn at_line(mut failure: Failure, number: u64, sent: usize, last: u64) -> Failure {
     if let Some(text) = failure.text_mut() {
         *text = format!("line {number}: {text} ({sent} jobs were sent, none after line {last})");

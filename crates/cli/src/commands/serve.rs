@@ -1,4 +1,4 @@
-//! `serve`: the dashboard in the browser, with its metrics, its figures for autoscalers and its health checks.
+//! `serve`: serves the dashboard, its metrics, its figures for autoscalers and its health checks.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use crate::args::{Given, Global};
 use crate::config::variable;
 use crate::exit::Failure;
 use crate::http;
-use crate::opening::{self, Lasting};
+use crate::opening::{self, LongLivedStorage};
 use crate::session::{Need, note_unknown_operator};
 
-/// The environment variables with the name and the password of who may change things.
-const OPERATOR: (&str, &str) = ("JOBQUEUE_AUTH_USER", "JOBQUEUE_AUTH_PASSWORD");
-/// The same of who only looks.
-const VIEWER: (&str, &str) = ("JOBQUEUE_VIEWER_USER", "JOBQUEUE_VIEWER_PASSWORD");
-/// The environment variable with the token of programs that read figures.
-const TOKEN: &str = "JOBQUEUE_METRICS_TOKEN";
+/// The environment variables with the name and the password of the operator, who may make changes.
+const OPERATOR_VARIABLES: (&str, &str) = ("JOBQUEUE_AUTH_USER", "JOBQUEUE_AUTH_PASSWORD");
+/// The environment variables with the name and the password of the viewer, who may only read.
+const VIEWER_VARIABLES: (&str, &str) = ("JOBQUEUE_VIEWER_USER", "JOBQUEUE_VIEWER_PASSWORD");
+/// The environment variable with the token of programs that read the figures.
+const TOKEN_VARIABLE: &str = "JOBQUEUE_METRICS_TOKEN";
 
-/// How long requests that have begun may take after the signal to stop.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time that requests that have begun may take after the signal to stop.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Args)]
 pub(crate) struct ServeArguments {
-    /// The address and the port; port 0 is any free one
+    /// The address and the port to listen on; port 0 is any free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8181")]
     listen: SocketAddr,
     /// Refuses all changes
@@ -49,10 +49,11 @@ pub(crate) async fn run(
 ) -> Result<(), Failure> {
     let logins = Logins::read()?;
     let is_local = arguments.listen.ip().is_loopback();
-    if !is_local && !logins.any() && !arguments.behind_proxy {
-        let (user, password) = OPERATOR;
+    if !is_local && !logins.has_login() && !arguments.behind_proxy {
+        let (user, password) = OPERATOR_VARIABLES;
         return Err(Failure::Usage(format!(
-            "{} can be reached by other machines: set {user} and {password}, or add --read-only --behind-proxy if a proxy authenticates the viewers",
+            "{} can be reached by other machines: set {user} and {password}, or add --read-only \
+             --behind-proxy if a proxy authenticates the viewers",
             arguments.listen
         )));
     }
@@ -62,20 +63,21 @@ pub(crate) async fn run(
         storages.iter().filter_map(|storage| storage.session.production().map(str::to_owned)).collect();
     let tasks = TaskTracker::new();
     let has_operator = logins.operator.is_some();
-    // A proxy passes on the name that browsers use.
-    let local_only = is_local && !logins.any() && !arguments.behind_proxy;
-    let pages = Pages { logins: Arc::new(logins), local_only, tasks: tasks.clone(), stop: stop.clone() };
+    // A proxy may forward the host name that browsers use.
+    let local_only = is_local && !logins.has_login() && !arguments.behind_proxy;
+    let pages =
+        DashboardSettings { logins: Arc::new(logins), local_only, tasks: tasks.clone(), stop: stop.clone() };
     let router = router(storages, &pages)?;
     let listener = TcpListener::bind(arguments.listen).await?;
     let address = listener.local_addr()?;
-    // On standard output, since programs that start it read the address.
+    // On standard output, because programs that start the server read the address there.
     match crate::output::print(&format!("http://{address}/")) {
         Err(Failure::ClosedPipe) => {}
         printed => printed?,
     }
     for context in productions.iter().filter(|_| !arguments.read_only) {
         crate::output::say(&format!(
-            "`{context}` is a production context, and these pages ask for confirmation before a purge only"
+            "`{context}` is a production context, but the pages ask for confirmation only before a purge"
         ));
     }
     if !has_operator && !arguments.read_only {
@@ -84,28 +86,29 @@ pub(crate) async fn run(
     if has_operator && !arguments.read_only && global.audit_file.is_none() {
         crate::output::say("changes are recorded in this log only; --audit-file records them in a file too");
     }
-    let patience = async {
+    let timeout = async {
         stop.cancelled().await;
-        tokio::time::sleep(PATIENCE).await;
+        tokio::time::sleep(SHUTDOWN_TIMEOUT).await;
     };
     tokio::select! {
         () = http::serve(listener, router, stop) => {}
-        // A client may send the rest of a request, or read an answer, for as long as it likes.
-        () = patience => {}
+        // Without a limit, a slow client could keep the server from ending.
+        () = timeout => {}
     }
-    // A redrive ends between two dead letters, and makes visible what it holds.
+    // A redrive ends between two dead letters, and makes the dead letters that it holds visible again.
     tasks.close();
     tasks.wait().await;
     Ok(())
 }
 
-/// Returns the pages and the health checks. The checks need no credentials: an orchestrator has none, and they expose nothing else.
-fn router(storages: Vec<Lasting>, pages: &Pages) -> Result<Router, Failure> {
+/// Returns the pages and the health checks. The checks need no credentials: an orchestrator has none, and the
+/// checks reveal nothing but health.
+fn router(storages: Vec<LongLivedStorage>, settings: &DashboardSettings) -> Result<Router, Failure> {
     let mut dashboards = Vec::new();
-    for Lasting { context, session, later } in storages {
-        let dashboard = pages.of(session.admin).given(later, |away, later| {
-            let pages = pages.clone();
-            away.until(async move { pages.of(later.await.admin) })
+    for LongLivedStorage { context, session, later } in storages {
+        let dashboard = settings.dashboard(session.admin).given(later, |unavailable, later| {
+            let settings = settings.clone();
+            unavailable.until(async move { settings.dashboard(later.await.admin) })
         });
         dashboards.push((context, dashboard));
     }
@@ -120,23 +123,23 @@ fn router(storages: Vec<Lasting>, pages: &Pages) -> Result<Router, Failure> {
     Ok(pages.merge(health::router([])))
 }
 
-/// The settings of all dashboards.
+/// The settings that all dashboards share.
 #[derive(Clone)]
-struct Pages {
+struct DashboardSettings {
     logins: Arc<Logins>,
     local_only: bool,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
-impl Pages {
-    fn of(&self, admin: Admin) -> Dashboard {
+impl DashboardSettings {
+    fn dashboard(&self, admin: Admin) -> Dashboard {
         let dashboard = Dashboard::new(admin).tasks(self.tasks.clone()).stop_when(self.stop.clone());
-        self.logins.set(dashboard).local_only(self.local_only)
+        self.logins.apply_to(dashboard).local_only(self.local_only)
     }
 }
 
-/// What browsers and programs must send.
+/// The credentials that browsers and programs must send.
 struct Logins {
     operator: Option<(String, String)>,
     viewer: Option<(String, String)>,
@@ -145,28 +148,39 @@ struct Logins {
 
 impl Logins {
     fn read() -> Result<Self, Failure> {
-        let logins =
-            Self { operator: credentials(OPERATOR)?, viewer: credentials(VIEWER)?, token: variable(TOKEN)? };
-        if logins.token.is_some() && !logins.any() {
-            let text = format!("{TOKEN} without {} or {} leaves nobody a way in", OPERATOR.0, VIEWER.0);
+        let logins = Self {
+            operator: credentials(OPERATOR_VARIABLES)?,
+            viewer: credentials(VIEWER_VARIABLES)?,
+            token: variable(TOKEN_VARIABLE)?,
+        };
+        if logins.token.is_some() && !logins.has_login() {
+            let text = format!(
+                "{TOKEN_VARIABLE} is set without {} or {}: no browser could open the pages",
+                OPERATOR_VARIABLES.0, VIEWER_VARIABLES.0
+            );
             return Err(Failure::Usage(text));
         }
-        // The first login that matches decides: the viewer would be the operator.
+        // The first login that matches decides, so the viewer would have the access of the operator.
         if logins.viewer.is_some() && logins.viewer == logins.operator {
-            let text = format!("{} and {} are the same login: a viewer needs another", OPERATOR.0, VIEWER.0);
+            let text = format!(
+                "{} and {} are the same login: a viewer needs another",
+                OPERATOR_VARIABLES.0, VIEWER_VARIABLES.0
+            );
             return Err(Failure::Usage(text));
         }
         Ok(logins)
     }
 
-    fn any(&self) -> bool {
+    fn has_login(&self) -> bool {
         self.operator.is_some() || self.viewer.is_some()
     }
 
-    fn set(&self, dashboard: Dashboard) -> Dashboard {
+    fn apply_to(&self, dashboard: Dashboard) -> Dashboard {
         dashboard
-            .given(self.operator.as_ref(), |pages, (user, password)| pages.credentials(user, password))
-            .given(self.viewer.as_ref(), |pages, (user, password)| pages.viewer(user, password))
+            .given(self.operator.as_ref(), |dashboard, (user, password)| {
+                dashboard.credentials(user, password)
+            })
+            .given(self.viewer.as_ref(), |dashboard, (user, password)| dashboard.viewer(user, password))
             .given(self.token.as_deref(), Dashboard::metrics_token)
     }
 }

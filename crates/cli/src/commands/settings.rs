@@ -1,4 +1,4 @@
-//! `queue settings`: a plan, and its application.
+//! `queue settings`: plans and applies changes of a queue's settings.
 
 use std::collections::HashSet;
 
@@ -17,31 +17,31 @@ pub(crate) enum SettingsCommand {
     /// Shows the changes without making them
     Plan(PlanArguments),
     /// Makes the changes
-    Apply(Wanted),
+    Apply(WantedSettings),
 }
 
 #[derive(Args)]
 pub(crate) struct PlanArguments {
     #[command(flatten)]
-    wanted: Wanted,
+    wanted: WantedSettings,
     /// Exits with code 5 if a setting differs, for drift checks
     #[arg(long)]
     check: bool,
 }
 
 #[derive(Args)]
-pub(crate) struct Wanted {
+pub(crate) struct WantedSettings {
     /// The name of the queue
     queue: String,
     /// The settings to change; others are kept
-    #[arg(value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(value_name = "NAME=VALUE", value_parser = name_and_value)]
     settings: Vec<(String, String)>,
     /// The setting to remove, so that its default applies
     #[arg(long, value_name = "NAME")]
     unset: Vec<String>,
 }
 
-fn pair(text: &str) -> Result<(String, String), String> {
+fn name_and_value(text: &str) -> Result<(String, String), String> {
     let parts = text.split_once('=').filter(|(name, _)| !name.is_empty());
     let (name, value) = parts.ok_or("write NAME=VALUE, for example poisonthreshold=3")?;
     Ok((name.to_owned(), value.to_owned()))
@@ -57,13 +57,11 @@ pub(crate) async fn run(
             let session = Session::open(global, Need::Read).await?;
             let plan = plan(&session, &wanted).await?;
             let printed = global.output.value(&plan, || show(&plan));
-            match check && !plan.is_empty() {
-                true => Err(Failure::Differs(format!(
-                    "differs from the queue: {}",
-                    things(plan.changes.len(), "setting")
-                ))),
-                false => printed,
+            if check && !plan.is_empty() {
+                let settings = things(plan.changes.len(), "setting");
+                return Err(Failure::Differs(format!("the queue differs in {settings}")));
             }
+            printed
         }
         SettingsCommand::Apply(wanted) => {
             let session = Session::open(global, Need::Change).await?;
@@ -71,7 +69,7 @@ pub(crate) async fn run(
             if plan.is_empty() {
                 return global.output.value(&plan, || show(&plan));
             }
-            let change = format!("change {} settings of `{}`", plan.changes.len(), wanted.queue);
+            let change = format!("change {} of `{}`", things(plan.changes.len(), "setting"), wanted.queue);
             confirm::production(&session, global.yes, &change, stop).await?;
             session.admin.apply_settings(&plan).await?;
             global.output.change(&plan, || show(&plan))
@@ -79,11 +77,11 @@ pub(crate) async fn run(
     }
 }
 
-async fn plan(session: &Session, wanted: &Wanted) -> Result<SettingsPlan, Failure> {
+async fn plan(session: &Session, wanted: &WantedSettings) -> Result<SettingsPlan, Failure> {
     if wanted.settings.is_empty() && wanted.unset.is_empty() {
         return Err(Failure::Usage("no setting given: write NAME=VALUE or --unset NAME".to_owned()));
     }
-    // Names in metadata are compared without case.
+    // The names of metadata are case-insensitive.
     let mut names = HashSet::new();
     let all = wanted.settings.iter().map(|(name, _)| name).chain(&wanted.unset);
     if let Some(twice) = all.into_iter().find(|name| !names.insert(name.to_ascii_lowercase())) {

@@ -18,14 +18,14 @@ pub(crate) struct SweepArguments {
     /// The time that a payload or record is kept after it has expired, at least an hour
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1d")]
     grace: Duration,
-    /// Also removes old payloads of messages that never expire, if their queues and dead-letter queues are empty; not to be used while dead
-    /// letters are redriven
+    /// Also removes old payloads of messages that never expire, if their queues and dead-letter queues are
+    /// empty; do not use it while dead letters are redriven
     #[arg(long)]
     drained_queues: bool,
-    /// Removes at most this many
+    /// Removes at most this many payloads and records
     #[arg(long, value_name = "COUNT")]
     limit: Option<u64>,
-    /// Only counts
+    /// Only counts the payloads and records
     #[arg(long)]
     dry_run: bool,
 }
@@ -35,9 +35,10 @@ pub(crate) async fn run(
     arguments: SweepArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let session = match arguments.dry_run {
-        true => Session::open(global, Need::Read).await?,
-        false => confirm::change(global, Need::Change, "remove expired payloads and records", stop).await?,
+    let session = if arguments.dry_run {
+        Session::open(global, Need::Read).await?
+    } else {
+        confirm::change(global, Need::Change, "remove expired payloads and records", stop).await?
     };
     let options = SweepOptions::new()
         .grace(arguments.grace)
@@ -46,22 +47,27 @@ pub(crate) async fn run(
         .stop(stop.clone())
         .given(arguments.limit, SweepOptions::limit);
     let report = session.admin.sweep(options).await?;
-    let (dry_run, seen, removed) = (arguments.dry_run, report.seen, report.removed);
-    let (bytes, failed) = (report.bytes, report.failed);
-    let swept =
-        json!({ "dry_run": dry_run, "seen": seen, "removed": removed, "bytes": bytes, "failed": failed });
+    let dry_run = arguments.dry_run;
+    let swept = json!({
+        "dry_run": dry_run,
+        "seen": report.seen,
+        "removed": report.removed,
+        "bytes": report.bytes,
+        "failed": report.failed,
+    });
     let text = || {
         let verb = if dry_run { "would be removed" } else { "removed" };
-        format!("{removed} of {seen} blobs {verb} ({bytes} bytes), {failed} failed")
+        format!(
+            "{} of {} blobs {verb} ({} bytes), {} failed",
+            report.removed, report.seen, report.bytes, report.failed
+        )
     };
-    let printed = match dry_run {
-        true => global.output.value(&swept, text),
-        false => global.output.change(&swept, text),
-    };
+    let printed =
+        if dry_run { global.output.value(&swept, text) } else { global.output.change(&swept, text) };
     if stop.is_cancelled() {
         return Err(Failure::Interrupted("interrupted before all blobs were examined".to_owned()));
     }
-    match failed {
+    match report.failed {
         0 => printed,
         failed => Err(Failure::Failed(format!("{failed} blobs could not be removed"))),
     }

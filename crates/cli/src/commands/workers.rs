@@ -1,4 +1,4 @@
-//! `workers`: the running workers and their jobs.
+//! `workers`: lists the running workers and their jobs.
 
 use clap::Args;
 use jobqueue_admin::{RunningJob, WorkerOverview};
@@ -12,10 +12,11 @@ use crate::text::{age, cell, clean, things};
 
 #[derive(Args)]
 pub(crate) struct WorkersArguments {
-    /// Lists also workers whose record was not written for three intervals: they have died, or cannot reach the storage
+    /// Also lists stale workers, whose records were not written for three intervals: they have died, or
+    /// cannot reach the storage
     #[arg(long)]
     all: bool,
-    /// Lists the jobs that run, each with its progress
+    /// Lists the running jobs, each with its progress
     #[arg(long)]
     jobs: bool,
 }

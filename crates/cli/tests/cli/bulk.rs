@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::forged::with_input;
-use crate::support::{Place, error_text, hold_a_dead_letter, reject_all};
+use crate::support::{Sandbox, error_text, hold_a_dead_letter, reject_all};
 
 /// Sends SIGINT.
 pub(crate) fn interrupt(child: &Child) {
@@ -14,39 +14,38 @@ pub(crate) fn interrupt(child: &Child) {
 }
 
 #[test]
-fn redrive_puts_back_what_the_filter_selects() {
-    let place = Place::with_mails(0, 3);
-    assert_eq!(place.run(&["dead", "redrive", "mails", "--kind", "other"]).status.code(), Some(3));
-    assert_eq!(place.counts(), (0, 3));
-    let preview = place.ok(&["dead", "redrive", "mails", "--reason", "rejected", "--dry-run"]);
+fn redrive_puts_back_the_selected_dead_letters() {
+    let sandbox = Sandbox::with_mails(0, 3);
+    assert_eq!(sandbox.run(&["dead", "redrive", "mails", "--kind", "other"]).status.code(), Some(3));
+    assert_eq!(sandbox.counts(), (0, 3));
+    let preview = sandbox.ok(&["dead", "redrive", "mails", "--reason", "rejected", "--dry-run"]);
     assert!(preview.starts_with("3 would be put back, 0 skipped"), "{preview}");
-    assert_eq!(place.counts(), (0, 3), "a dry run changes nothing");
-    let done = place.ok(&["dead", "redrive", "mails", "--reason", "rejected", "--limit", "2"]);
+    assert_eq!(sandbox.counts(), (0, 3), "a dry run changes nothing");
+    let done = sandbox.ok(&["dead", "redrive", "mails", "--reason", "rejected", "--limit", "2"]);
     assert!(done.starts_with("2 put back, 0 skipped"), "{done}");
-    assert_eq!(place.counts(), (2, 1));
+    assert_eq!(sandbox.counts(), (2, 1));
 }
 
-/// "0 left" would be taken for the end of the incident.
+/// A report that says only "0 left" would be taken for the end of the incident.
 #[test]
 fn dead_letters_that_were_not_looked_at_are_counted() {
-    let place = Place::with_mails(0, 40);
-    let done = place.ok(&["dead", "redrive", "mails", "--all", "--limit", "2"]);
+    let sandbox = Sandbox::with_mails(0, 40);
+    let done = sandbox.ok(&["dead", "redrive", "mails", "--all", "--limit", "2"]);
     assert_eq!(done, "2 put back, 0 skipped; 30 looked at and left, about 8 not looked at\n");
-    let done = place.ok(&["dead", "redrive", "mails", "--all"]);
+    let done = sandbox.ok(&["dead", "redrive", "mails", "--all"]);
     assert_eq!(done, "38 put back, 0 skipped; 0 looked at and left\n");
 }
 
 #[test]
 fn canary_in_a_paused_queue_says_why_it_waits() {
-    let place = Place::with_mails(0, 3);
-    place.ok(&["queue", "pause", "mails", "--note", "the bank is down"]);
+    let sandbox = Sandbox::with_mails(0, 3);
+    sandbox.ok(&["queue", "pause", "mails", "--note", "the bank is down"]);
     let redrive = ["dead", "redrive", "mails", "--all", "--canary", "1"];
-    let mut child = place.command(&redrive).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = sandbox.command(&redrive).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut errors = BufReader::new(child.stderr.take().unwrap()).lines();
-    let waits = errors.by_ref().map(Result::unwrap).find(|line| line.contains("the jobs of the canary wait"));
-    assert!(
-        waits.is_some_and(|line| line.contains("`mails` is paused") && line.contains("the bank is down"))
-    );
+    let mut lines = errors.by_ref().map(Result::unwrap);
+    let reason = lines.find(|line| line.contains("the jobs of the canary are waiting")).unwrap();
+    assert!(reason.contains("`mails` is paused") && reason.contains("the bank is down"), "{reason}");
     interrupt(&child);
     let rest: Vec<_> = errors.map(Result::unwrap).collect();
     assert_eq!(child.wait().unwrap().code(), Some(130));
@@ -55,13 +54,13 @@ fn canary_in_a_paused_queue_says_why_it_waits() {
 
 #[test]
 fn interrupted_redrive_loses_nothing() {
-    let place = Place::with_mails(0, 40);
-    // The rate leaves time between the first and the last: without the signal it takes ten seconds and more.
+    let sandbox = Sandbox::with_mails(0, 40);
+    // The rate leaves time for the signal: without it, the redrive takes ten seconds and more.
     let arguments = ["dead", "redrive", "mails", "--all", "--rate", "4", "-o", "json"];
-    let child = place.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = sandbox.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let started = Instant::now();
-    while place.json(&["peek", "mails"]).as_array().unwrap().is_empty() {
-        assert!(started.elapsed() < Duration::from_secs(60), "nothing is put back");
+    while sandbox.json(&["peek", "mails"]).as_array().unwrap().is_empty() {
+        assert!(started.elapsed() < Duration::from_secs(60), "nothing was put back");
     }
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
@@ -70,178 +69,179 @@ fn interrupted_redrive_loses_nothing() {
     crate::shape::check("bulk_report", &report);
     let moved = report["count"].as_u64().unwrap();
     assert!((1..40).contains(&moved), "{report}");
-    assert_eq!(place.counts(), (moved, 40 - moved));
-    // The dead letters that were held are visible at once.
-    let left = place.json(&["dead", "list", "mails", "--deep"]);
+    assert_eq!(sandbox.counts(), (moved, 40 - moved));
+    // The dead letters that the redrive held are visible at once.
+    let left = sandbox.json(&["dead", "list", "mails", "--deep"]);
     assert_eq!(left["matching"], 40 - moved, "{left}");
 }
 
 // K51
 #[test]
 fn lists_say_what_a_limit_leaves_out() {
-    let place = Place::with_mails(2, 3);
-    let output = place.run(&["dead", "list", "mails", "--deep", "--limit", "2"]);
+    let sandbox = Sandbox::with_mails(2, 3);
+    let output = sandbox.run(&["dead", "list", "mails", "--deep", "--limit", "2"]);
     assert!(error_text(&output).contains("3 dead letters match"), "{}", error_text(&output));
-    // newcomers 28, C13: it needed --deep, and the error did not say why.
-    let listed = place.json(&["dead", "list", "mails", "--limit", "2"]);
-    assert_eq!((listed["letters"].as_array().unwrap().len(), listed["matching"].as_u64()), (2, Some(3)));
-    assert_eq!(place.json(&["peek", "mails", "--limit", "1"]).as_array().unwrap().len(), 1);
+    // newcomers 28, C13: --limit needed --deep, and the error did not say why.
+    let listed = sandbox.json(&["dead", "list", "mails", "--limit", "2"]);
+    assert_eq!(listed["letters"].as_array().unwrap().len(), 2);
+    assert_eq!(listed["matching"], 3);
+    assert_eq!(sandbox.json(&["peek", "mails", "--limit", "1"]).as_array().unwrap().len(), 1);
 }
 
 // D1
 #[test]
 fn plan_of_a_dry_run_bounds_the_purge() {
-    let place = Place::with_mails(0, 2);
-    let file = place.path("plan.json");
+    let sandbox = Sandbox::with_mails(0, 2);
+    let file = sandbox.path("plan.json");
     let path = file.to_str().unwrap();
-    place.ok(&["dead", "purge", "mails", "--reason", "rejected", "--dry-run", "--plan", path]);
-    crate::support::fill(&place.storage, 0, 3);
-    assert_eq!(place.counts(), (0, 5));
+    sandbox.ok(&["dead", "purge", "mails", "--reason", "rejected", "--dry-run", "--plan", path]);
+    crate::support::fill(&sandbox.storage, 0, 3);
+    assert_eq!(sandbox.counts(), (0, 5));
     for arguments in [&["--all"][..], &["--kind", "mail"]] {
         let both = [&["dead", "purge", "mails", "--yes", "--plan", path], arguments].concat();
-        assert_eq!(place.run(&both).status.code(), Some(2), "{arguments:?}");
+        assert_eq!(sandbox.run(&both).status.code(), Some(2), "{arguments:?}");
     }
-    let other = Place::with_mails(0, 2);
+    let other = Sandbox::with_mails(0, 2);
     for arguments in
         [&["dead", "purge", "mails", "--yes", "--plan", path][..], &["dead", "outcome", "--plan", path]]
     {
         assert_eq!(other.run(arguments).status.code(), Some(2), "{arguments:?}");
     }
-    let done = place.ok(&["dead", "purge", "mails", "--plan", path, "--yes"]);
+    let done = sandbox.ok(&["dead", "purge", "mails", "--plan", path, "--yes"]);
     assert!(done.starts_with("2 deleted, 0 skipped"), "{done}");
-    assert_eq!(place.counts(), (0, 3));
-    assert_eq!(place.run(&["dead", "purge", "mails", "--plan", path, "--yes"]).status.code(), Some(3));
+    assert_eq!(sandbox.counts(), (0, 3));
+    assert_eq!(sandbox.run(&["dead", "purge", "mails", "--plan", path, "--yes"]).status.code(), Some(3));
     std::fs::write(&file, "{\"queue\":\"mails\"}").unwrap();
-    assert_eq!(place.run(&["dead", "purge", "mails", "--plan", path, "--yes"]).status.code(), Some(2));
+    assert_eq!(sandbox.run(&["dead", "purge", "mails", "--plan", path, "--yes"]).status.code(), Some(2));
 }
 
 #[test]
-fn bulk_without_a_filter_needs_all() {
-    let place = Place::with_mails(0, 1);
+fn bulk_change_without_a_filter_needs_all() {
+    let sandbox = Sandbox::with_mails(0, 1);
     for arguments in
         [&["dead", "redrive", "mails"][..], &["dead", "purge", "mails", "--all", "--kind", "mail"]]
     {
-        assert_eq!(place.run(arguments).status.code(), Some(2), "{arguments:?}");
+        assert_eq!(sandbox.run(arguments).status.code(), Some(2), "{arguments:?}");
     }
-    assert_eq!(place.counts(), (0, 1));
+    assert_eq!(sandbox.counts(), (0, 1));
 }
 
 #[test]
-fn dead_letters_are_counted_and_taken_by_their_error() {
-    let place = Place::with_mails(0, 3);
-    let stats = place.json(&["dead", "stats", "mails"]);
+fn dead_letters_are_counted_and_selected_by_their_error() {
+    let sandbox = Sandbox::with_mails(0, 3);
+    let stats = sandbox.json(&["dead", "stats", "mails"]);
     let group = &stats["errors"][0];
-    assert_eq!(
-        (group["count"].as_u64(), group["error"].as_str()),
-        (Some(3), Some("no such address")),
-        "{stats}"
-    );
+    assert_eq!(group["count"], 3, "{stats}");
+    assert_eq!(group["error"], "no such address", "{stats}");
     let fingerprint = group["fingerprint"].as_str().unwrap();
-    let table = place.ok(&["dead", "stats", "mails"]);
+    let table = sandbox.ok(&["dead", "stats", "mails"]);
     assert!(table.starts_with("COUNT") && table.contains(fingerprint), "{table}");
     assert_eq!(
-        place.run(&["dead", "redrive", "mails", "--error", "0123456789abcdef"]).status.code(),
+        sandbox.run(&["dead", "redrive", "mails", "--error", "0123456789abcdef"]).status.code(),
         Some(3)
     );
-    let done = place.ok(&["dead", "redrive", "mails", "--error", fingerprint]);
+    let done = sandbox.ok(&["dead", "redrive", "mails", "--error", fingerprint]);
     assert!(done.starts_with("3 put back"), "{done}");
 }
 
 #[test]
-fn nothing_matched_is_not_said_while_others_hold_dead_letters() {
-    let place = Place::with_mails(0, 2);
-    hold_a_dead_letter(&place.storage);
+fn nothing_matched_is_not_reported_while_others_hold_dead_letters() {
+    let sandbox = Sandbox::with_mails(0, 2);
+    hold_a_dead_letter(&sandbox.storage);
     for arguments in [
         &["dead", "redrive", "mails", "--kind", "other"][..],
         &["dead", "redrive", "mails", "--all", "--dry-run"],
         &["dead", "purge", "mails", "--all", "--yes"],
         &["dead", "show", "mails", "no-such-job", "--deep"],
     ] {
-        let output = place.run(arguments);
+        let output = sandbox.run(arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", error_text(&output));
         assert!(error_text(&output).contains("others hold"), "{}", error_text(&output));
     }
-    let listed = place.json(&["dead", "list", "mails", "--deep"]);
+    let listed = sandbox.json(&["dead", "list", "mails", "--deep"]);
     assert_eq!(listed["complete"], false);
 }
 
 #[test]
-fn what_became_of_a_plan_is_counted() {
-    let place = Place::with_mails(0, 3);
-    let file = place.path("plan.json");
+fn outcomes_of_a_plan_are_counted() {
+    let sandbox = Sandbox::with_mails(0, 3);
+    let file = sandbox.path("plan.json");
     let path = file.to_str().unwrap();
-    place.ok(&["dead", "redrive", "mails", "--all", "--dry-run", "--plan", path]);
+    sandbox.ok(&["dead", "redrive", "mails", "--all", "--dry-run", "--plan", path]);
     let outcome = || {
-        let output = place.run(&["dead", "outcome", "--plan", path, "--output", "json"]);
+        let output = sandbox.run(&["dead", "outcome", "--plan", path, "--output", "json"]);
         let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         (output.status.code(), found)
     };
     let (code, found) = outcome();
-    assert_eq!((code, &found["left"]), (Some(1), &3.into()));
+    assert_eq!(code, Some(1));
+    assert_eq!(found["left"], 3);
     let purge = ["dead", "purge", "mails", "--plan", path, "--yes", "--canary", "1"];
-    assert_eq!(place.run(&purge).status.code(), Some(2), "a purge has no canary");
-    place.ok(&["dead", "redrive", "mails", "--plan", path, "--limit", "2"]);
-    crate::support::reject_all(&place.storage);
+    assert_eq!(sandbox.run(&purge).status.code(), Some(2), "a purge has no canary");
+    sandbox.ok(&["dead", "redrive", "mails", "--plan", path, "--limit", "2"]);
+    crate::support::reject_all(&sandbox.storage);
     let (code, found) = outcome();
     crate::shape::check("plan_outcome", &found);
-    assert_eq!((found["left"].as_u64(), found["dead_again"].as_array().unwrap().len()), (Some(1), 2));
+    assert_eq!(found["left"], 1);
+    assert_eq!(found["dead_again"].as_array().unwrap().len(), 2);
     assert_eq!(code, Some(1), "not all have ended");
-    let output = place.run(&["dead", "outcome", "--plan", path]);
+    let output = sandbox.run(&["dead", "outcome", "--plan", path]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("2 died again") && text.contains("no such address"), "{text}");
-    place.ok(&["dead", "purge", "mails", "--all", "--yes"]);
+    sandbox.ok(&["dead", "purge", "mails", "--all", "--yes"]);
     assert_eq!(outcome().0, Some(0), "all have ended");
 }
 
 #[test]
-fn deep_outcome_looks_behind_the_first_dead_letters() {
-    let place = Place::with_mails(0, 40);
-    let file = place.path("plan.json");
+fn deep_outcome_looks_beyond_the_first_dead_letters() {
+    let sandbox = Sandbox::with_mails(0, 40);
+    let file = sandbox.path("plan.json");
     let path = file.to_str().unwrap();
-    place.ok(&["dead", "redrive", "mails", "--all", "--dry-run", "--plan", path]);
-    let look = |deep: &[&str]| {
-        let output = place.run(&[&["dead", "outcome", "--plan", path, "--output", "json"], deep].concat());
+    sandbox.ok(&["dead", "redrive", "mails", "--all", "--dry-run", "--plan", path]);
+    let outcome = |deep: &[&str]| {
+        let output = sandbox.run(&[&["dead", "outcome", "--plan", path, "--output", "json"], deep].concat());
         let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(error_text(&output).contains("add --deep"), deep.is_empty());
         (found["left"].as_u64(), found["unknown"].as_u64())
     };
-    assert_eq!(look(&[]), (Some(32), Some(8)));
-    assert_eq!(look(&["--deep"]), (Some(40), Some(0)));
+    assert_eq!(outcome(&[]), (Some(32), Some(8)));
+    assert_eq!(outcome(&["--deep"]), (Some(40), Some(0)));
 }
 
 #[test]
-fn dead_letter_is_sent_again_with_another_payload_and_to_another_queue() {
-    let place = Place::with_mails(0, 1);
-    place.ok(&["queue", "create", "letters"]);
-    let file = place.path("payload.json");
+fn dead_letter_is_resent_with_another_payload_and_to_another_queue() {
+    let sandbox = Sandbox::with_mails(0, 1);
+    sandbox.ok(&["queue", "create", "letters"]);
+    let file = sandbox.path("payload.json");
     std::fs::write(&file, r#"{"to":"ada@example.org"}"#).unwrap();
     let resend = ["dead", "resend", "mails", "dead-0", "--to", "letters", "--file", file.to_str().unwrap()];
-    let sent = place.json(&resend);
+    let sent = sandbox.json(&resend);
     crate::shape::check("job_reference", &sent);
-    let jobs = place.json(&["peek", "letters"]);
-    assert_eq!((&jobs[0]["id"], &jobs[0]["kind"]), (&sent["id"], &serde_json::json!("mail")), "{jobs}");
+    let jobs = sandbox.json(&["peek", "letters"]);
+    assert_eq!(jobs[0]["id"], sent["id"], "{jobs}");
+    assert_eq!(jobs[0]["kind"], "mail", "{jobs}");
     assert_eq!(jobs[0]["payload"]["value"]["to"], "ada@example.org");
-    assert_eq!(place.counts(), (0, 1), "the dead letter stays");
-    place.ok(&["dead", "resend", "mails", "dead-0"]);
-    assert_eq!(place.json(&["peek", "mails"])[0]["payload"]["value"]["to"], "0@example.org");
+    assert_eq!(sandbox.counts(), (0, 1), "the dead letter stays");
+    sandbox.ok(&["dead", "resend", "mails", "dead-0"]);
+    assert_eq!(sandbox.json(&["peek", "mails"])[0]["payload"]["value"]["to"], "0@example.org");
     std::fs::write(&file, "no JSON").unwrap();
-    assert_eq!(place.run(&resend).status.code(), Some(2));
-    assert_eq!(place.run(&["dead", "resend", "mails", "no-such-job"]).status.code(), Some(3));
+    assert_eq!(sandbox.run(&resend).status.code(), Some(2));
+    assert_eq!(sandbox.run(&["dead", "resend", "mails", "no-such-job"]).status.code(), Some(3));
 }
 
 #[test]
-fn plan_of_a_colleague_is_not_overwritten() {
+fn existing_plan_is_not_overwritten() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::with_mails(1, 1);
-    let plan = place.path("plan.json");
+    let sandbox = Sandbox::with_mails(1, 1);
+    let plan = sandbox.path("plan.json");
     let path = plan.to_str().unwrap();
     for arguments in [["dead", "redrive", "mails", "--all"], ["cancel", "mails", "--kind", "mail"]] {
         let _ = std::fs::remove_file(&plan);
         let preview = [&arguments[..], &["--dry-run", "--plan", path]].concat();
-        place.ok(&preview);
+        sandbox.ok(&preview);
         let text = std::fs::read_to_string(&plan).unwrap();
         assert_eq!(std::fs::metadata(&plan).unwrap().permissions().mode() & 0o007, 0);
-        let refused = place.run(&preview);
+        let refused = sandbox.run(&preview);
         assert_eq!(refused.status.code(), Some(1), "{}", error_text(&refused));
         assert!(error_text(&refused).contains("exists"), "{}", error_text(&refused));
         assert_eq!(std::fs::read_to_string(&plan).unwrap(), text);
@@ -249,38 +249,38 @@ fn plan_of_a_colleague_is_not_overwritten() {
 }
 
 #[test]
-fn no_plan_is_left_where_nothing_matched() {
-    let place = Place::with_mails(1, 1);
-    let plan = place.path("plan.json");
+fn dry_run_that_matches_nothing_leaves_no_plan() {
+    let sandbox = Sandbox::with_mails(1, 1);
+    let plan = sandbox.path("plan.json");
     let path = plan.to_str().unwrap();
     for arguments in [["cancel", "mails", "--kind", "none"], ["dead", "redrive", "no-such-queue", "--all"]] {
-        let nothing = place.run(&[&arguments[..], &["--dry-run", "--plan", path]].concat());
+        let nothing = sandbox.run(&[&arguments[..], &["--dry-run", "--plan", path]].concat());
         assert_eq!(nothing.status.code(), Some(3), "{}", error_text(&nothing));
         assert!(!plan.exists(), "{arguments:?}");
     }
 }
 
-// A text takes those of which it is a part.
+// `--text` would also select dead letters whose key only contains the text.
 #[test]
-fn dead_letters_of_a_key_are_taken_exactly() {
-    let place = Place::with_mails(0, 0);
-    place.ok(&["queue", "create", "mails"]);
+fn key_selects_dead_letters_exactly() {
+    let sandbox = Sandbox::with_mails(0, 0);
+    sandbox.ok(&["queue", "create", "mails"]);
     for key in ["ada", "canada"] {
         let arguments = ["send", "mails", "--kind", "mail", "--id", key, "--key", key];
-        let sent = with_input(&place, &arguments, r#"{"to":"someone@example.org"}"#);
+        let sent = with_input(&sandbox, &arguments, r#"{"to":"someone@example.org"}"#);
         assert!(sent.status.success(), "{}", error_text(&sent));
     }
-    reject_all(&place.storage);
-    place.ok(&["dead", "purge", "mails", "--key", "ada", "--yes"]);
-    let left = place.json(&["dead", "list", "mails"]);
+    reject_all(&sandbox.storage);
+    sandbox.ok(&["dead", "purge", "mails", "--key", "ada", "--yes"]);
+    let left = sandbox.json(&["dead", "list", "mails"]);
     let ids: Vec<_> = left["letters"].as_array().unwrap().iter().map(|letter| &letter["id"]).collect();
     assert_eq!(ids, ["canada"]);
 }
 
-// That of a variable of the shell that is not set.
+// An empty text may come from an unset shell variable, and would be no condition.
 #[test]
-fn empty_text_is_refused_where_it_would_be_no_condition() {
-    let place = Place::with_mails(1, 1);
+fn empty_condition_is_refused() {
+    let sandbox = Sandbox::with_mails(1, 1);
     for arguments in [
         &["dead", "purge", "mails", "--kind", "mail", "--yes", "--text", ""][..],
         &["dead", "list", "mails", "--text="],
@@ -288,8 +288,8 @@ fn empty_text_is_refused_where_it_would_be_no_condition() {
         &["history", "--error", ""],
         &["send", "mails", "--kind", "mail", "--key", ""],
     ] {
-        let output = place.run(arguments);
+        let output = sandbox.run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", error_text(&output));
     }
-    assert_eq!(place.counts(), (1, 1));
+    assert_eq!(sandbox.counts(), (1, 1));
 }

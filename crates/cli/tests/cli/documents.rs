@@ -2,13 +2,13 @@
 
 use std::process::Command;
 
-use crate::support::Place;
+use crate::support::Sandbox;
 
 #[test]
 fn bash_completes_commands_options_and_values() {
-    let place = Place::new();
-    let file = place.path("jobqueue.bash");
-    std::fs::write(&file, place.ok(&["completions", "bash"])).unwrap();
+    let sandbox = Sandbox::new();
+    let file = sandbox.path("jobqueue.bash");
+    std::fs::write(&file, sandbox.ok(&["completions", "bash"])).unwrap();
     let complete = |words: &str| {
         let script = format!(
             "source '{}'; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
@@ -27,33 +27,33 @@ fn bash_completes_commands_options_and_values() {
 
 #[test]
 fn completions_exist_for_each_shell() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        assert!(place.ok(&["completions", shell]).contains("redrive"), "{shell}");
+        assert!(sandbox.ok(&["completions", shell]).contains("redrive"), "{shell}");
     }
 }
 
 #[test]
 fn manual_has_a_page_for_each_command() {
-    let place = Place::new();
-    let page = place.ok(&["man"]);
+    let sandbox = Sandbox::new();
+    let page = sandbox.ok(&["man"]);
     assert!(page.contains(".TH jobqueue 1") && page.contains("Exit codes"), "{page}");
-    let folder = place.path("man");
-    place.ok(&["man", "--to", folder.to_str().unwrap()]);
+    let folder = sandbox.path("man");
+    sandbox.ok(&["man", "--to", folder.to_str().unwrap()]);
     for name in ["jobqueue", "jobqueue-queues", "jobqueue-dead-redrive", "jobqueue-queue-settings-plan"] {
         let page = std::fs::read_to_string(folder.join(format!("{name}.1"))).unwrap();
         assert!(page.contains(".SH SYNOPSIS") && page.contains(".SH DESCRIPTION"), "{name}: {page}");
     }
 }
 
-/// Follows the lists of commands in the help, from the top to the last command.
+/// Follows the lists of commands in the help texts, from the top command to the last subcommand.
 #[test]
-fn help_of_each_command_says_what_each_argument_is() {
-    let place = Place::new();
+fn help_of_each_command_describes_each_argument() {
+    let sandbox = Sandbox::new();
     let (mut paths, mut seen) = (vec![Vec::<String>::new()], 0);
     while let Some(path) = paths.pop() {
         let words: Vec<&str> = path.iter().map(String::as_str).chain(["--help"]).collect();
-        let help = place.ok(&words);
+        let help = sandbox.ok(&words);
         let mut section = "";
         for (index, line) in help.lines().enumerate() {
             if !line.starts_with(' ') {
@@ -68,13 +68,13 @@ fn help_of_each_command_says_what_each_argument_is() {
             if is_option {
                 let next = help.lines().nth(index + 1).unwrap_or_default();
                 let has_text = line.trim().contains("  ") || next.starts_with("          ");
-                assert!(has_text, "{path:?} says nothing of {line}");
+                assert!(has_text, "{path:?} does not describe {line}");
             }
         }
         assert!(!help.contains("  [env: JOBQUEUE_STORAGE"), "{help}");
         seen += 1;
     }
-    assert!(seen > 20, "the test sees {seen} helps only");
+    assert!(seen > 20, "the test sees only {seen} help texts");
 }
 
 #[test]

@@ -1,17 +1,17 @@
-//! Jobs whose senders write line breaks and control characters into what the program prints.
+//! Jobs whose senders put line breaks and control characters into texts that the program prints.
 
 use std::io::Write;
 use std::process::{Output, Stdio};
 
-use crate::support::{Place, error_text, reject_all};
+use crate::support::{Sandbox, error_text, reject_all};
 
-/// A payload with a whole document on a line of its own, and with other white space between its tokens.
+/// A payload that has a whole document on a separate line, and other white space between its tokens.
 const PAYLOAD: &str =
     "{\"a\":[1,\n{\"id\":\"forged\",\"state\":\"dead\"}\n],\"to\":\"eve\",\r\t \"note\":\"1\\n2\"}";
 
 /// Runs a command with `input` on standard input.
-pub(crate) fn with_input(place: &Place, arguments: &[&str], input: &str) -> Output {
-    let mut command = place.command(arguments);
+pub(crate) fn with_input(sandbox: &Sandbox, arguments: &[&str], input: &str) -> Output {
+    let mut command = sandbox.command(arguments);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
@@ -19,32 +19,32 @@ pub(crate) fn with_input(place: &Place, arguments: &[&str], input: &str) -> Outp
 }
 
 #[test]
-fn white_space_of_a_payload_makes_no_line_of_its_own() {
-    let place = Place::with_mails(0, 0);
-    place.ok(&["queue", "create", "mails"]);
-    let sent = with_input(&place, &["send", "mails", "--kind", "mail", "--id", "one"], PAYLOAD);
+fn white_space_of_a_payload_adds_no_line() {
+    let sandbox = Sandbox::with_mails(0, 0);
+    sandbox.ok(&["queue", "create", "mails"]);
+    let sent = with_input(&sandbox, &["send", "mails", "--kind", "mail", "--id", "one"], PAYLOAD);
     assert!(sent.status.success(), "{}", error_text(&sent));
-    let lines_of = |arguments: &[&str]| {
-        let text = place.ok(&[arguments, &["--output", "ndjson"]].concat());
+    let only_line = |arguments: &[&str]| {
+        let text = sandbox.ok(&[arguments, &["--output", "ndjson"]].concat());
         let document: serde_json::Value =
             serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
         assert_eq!(text.lines().count(), 1, "{text}");
         document
     };
-    let job = lines_of(&["peek", "mails"]);
+    let job = only_line(&["peek", "mails"]);
     assert_eq!(job["payload"]["value"], serde_json::from_str::<serde_json::Value>(PAYLOAD).unwrap());
-    lines_of(&["explain", "mails", "one"]);
-    reject_all(&place.storage);
+    only_line(&["explain", "mails", "one"]);
+    reject_all(&sandbox.storage);
     for arguments in [
         &["dead", "list", "mails"][..],
         &["dead", "show", "mails", "one"],
         &["dead", "show", "mails", "one", "--payload"],
     ] {
-        lines_of(arguments);
-        let pretty = place.ok(&[arguments, &["--output", "json"]].concat());
+        only_line(arguments);
+        let pretty = sandbox.ok(&[arguments, &["--output", "json"]].concat());
         assert!(!pretty.contains('\r') && !pretty.contains("\n{\"id\":\"forged\""), "{pretty}");
     }
-    let shown = place.ok(&["dead", "show", "mails", "one", "--payload"]);
+    let shown = sandbox.ok(&["dead", "show", "mails", "one", "--payload"]);
     assert_eq!(shown.lines().count(), 1, "{shown}");
     assert!(!shown.contains('\r') && !shown.contains('\t'), "{shown}");
 }

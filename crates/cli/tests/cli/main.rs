@@ -1,4 +1,5 @@
-//! The built program `jobqueue`, through pipes, a pseudo-terminal and signals. On Unix: the tests send signals and run a shell.
+//! The built program `jobqueue`, through pipes, a pseudo-terminal and signals. Only on Unix, because the
+//! tests send signals and run a shell.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.

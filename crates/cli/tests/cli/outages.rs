@@ -1,4 +1,4 @@
-//! Commands that last while their storage is away.
+//! Long-running commands while their storage is unavailable.
 
 use std::io::{self, BufRead, BufReader, Lines, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -10,7 +10,7 @@ use std::thread;
 use jobqueue_test_support::postgres::Postgres;
 
 use crate::serve::Served;
-use crate::support::Place;
+use crate::support::Sandbox;
 
 /// An address at which a PostgreSQL server can be reached while the gateway is open.
 struct Gateway {
@@ -52,7 +52,7 @@ fn relay(client: TcpStream, server: TcpStream) {
     }
 }
 
-/// A command that prints again and again, until it is dropped.
+/// A command that prints repeatedly, and is killed when it is dropped.
 struct Watching(Child);
 
 impl Drop for Watching {
@@ -62,15 +62,16 @@ impl Drop for Watching {
     }
 }
 
-/// Returns a server with a queue `mails`, and a place whose storage is that server at an address that is closed.
-fn away() -> (Postgres, Place, SocketAddr) {
+/// Returns a server with a queue `mails`, a sandbox whose storage string names an address at which nothing
+/// listens yet, and that address.
+fn unavailable() -> (Postgres, Sandbox, SocketAddr) {
     let server = Postgres::start(&["fsync=off", "synchronous_commit=off"]);
-    let mut place = Place::new();
-    place.storage = server.connection_string();
-    place.ok(&["queue", "create", "mails"]);
+    let mut sandbox = Sandbox::new();
+    sandbox.storage = server.connection_string();
+    sandbox.ok(&["queue", "create", "mails"]);
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    place.storage = place.storage.replace(&server.address().to_string(), &address.to_string());
-    (server, place, address)
+    sandbox.storage = sandbox.storage.replace(&server.address().to_string(), &address.to_string());
+    (server, sandbox, address)
 }
 
 fn lines<R: Read>(output: Option<R>) -> Lines<BufReader<R>> {
@@ -79,11 +80,11 @@ fn lines<R: Read>(output: Option<R>) -> Lines<BufReader<R>> {
 
 // audit 27, operator 5
 #[test]
-fn storage_that_is_away_at_the_start_is_served_once_it_answers() {
-    let (server, place, address) = away();
-    let (served, errors): (Served, ChildStderr) = Served::with_errors(&place);
+fn storage_that_is_unavailable_at_the_start_is_served_once_it_answers() {
+    let (server, sandbox, address) = unavailable();
+    let (served, errors): (Served, ChildStderr) = Served::with_errors(&sandbox);
     let page = served.get("/");
-    assert!(page.starts_with("HTTP/1.1 503") && page.contains("could not be opened since"), "{page}");
+    assert!(page.starts_with("HTTP/1.1 503") && page.contains("has been unavailable since"), "{page}");
     assert!(served.get("/metrics").contains("jobqueue_scrape_success 0"));
     assert!(served.get("/live").starts_with("HTTP/1.1 200"));
     let gateway = Gateway::open(address, server.address());
@@ -95,19 +96,19 @@ fn storage_that_is_away_at_the_start_is_served_once_it_answers() {
 
 // audit 27, operator 5
 #[test]
-fn watch_keeps_the_last_figures_while_the_storage_is_away() {
-    let (server, place, address) = away();
-    let mut command = place.command(&["queues", "--watch", "--interval", "100ms"]);
+fn watch_keeps_the_last_figures_while_the_storage_is_unavailable() {
+    let (server, sandbox, address) = unavailable();
+    let mut command = sandbox.command(&["queues", "--watch", "--interval", "100ms"]);
     let mut watching = Watching(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     let mut errors = lines(watching.0.stderr.take());
-    assert!(errors.next().unwrap().unwrap().contains("could not be opened since"));
+    assert!(errors.next().unwrap().unwrap().contains("has been unavailable since"));
     thread::spawn(move || errors.for_each(drop));
     let gateway = Gateway::open(address, server.address());
     let mut list: Lines<BufReader<ChildStdout>> = lines(watching.0.stdout.take());
     let mut until = |text: &str| list.any(|line| line.unwrap().contains(text));
     assert!(until("mails"));
     gateway.close();
-    assert!(until("The figures are those of 2"));
+    assert!(until("The figures are from 2"));
     assert!(until("mails"), "the last figures stay");
     assert!(watching.0.try_wait().unwrap().is_none());
 }

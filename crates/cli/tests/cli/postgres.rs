@@ -2,21 +2,21 @@
 
 use jobqueue_test_support::postgres::Postgres;
 
-use crate::support::{Place, error_text};
+use crate::support::{Sandbox, error_text};
 
-/// A command that reads makes no tables in a mistyped database; the one that creates a queue does. `doctor` finds what is wrong with the
-/// settings of the server, and counts no costs of requests.
+/// A command that reads creates no tables in a mistyped database, but `queue create` does. `doctor` reports
+/// problems of the server's settings, and no costs of requests.
 #[test]
 fn doctor_reads_an_existing_database_and_reports_its_settings() {
-    let mut place = Place::new();
-    place.storage = Postgres::shared().connection_string();
+    let mut sandbox = Sandbox::new();
+    sandbox.storage = Postgres::shared().connection_string();
     for _ in 0..2 {
-        let refused = place.run(&["queues"]);
+        let refused = sandbox.run(&["queues"]);
         assert!(!refused.status.success());
         assert!(error_text(&refused).contains("has no tables"), "{}", error_text(&refused));
     }
-    place.ok(&["queue", "create", "mails"]);
-    let checks = place.json(&["doctor"]);
+    sandbox.ok(&["queue", "create", "mails"]);
+    let checks = sandbox.json(&["doctor"]);
     let checks = checks.as_array().unwrap();
     let advises = |check: &&serde_json::Value| check["check"] == "advice" && check["verdict"] == "warning";
     let advice: Vec<_> =

@@ -3,12 +3,12 @@
 use serde_json::Value;
 
 use crate::shape::check;
-use crate::support::{Place, reject_all};
+use crate::support::{Sandbox, reject_all};
 
 #[test]
-fn output_of_each_command_has_the_form_of_its_schema() {
-    let place = Place::with_mails(2, 3);
-    let copy = place.path("copy.db");
+fn output_of_each_command_matches_its_schema() {
+    let sandbox = Sandbox::with_mails(2, 3);
+    let copy = sandbox.path("copy.db");
     let commands: &[(&str, &[&str])] = &[
         ("queues", &["queues"]),
         ("queue", &["queue", "show", "mails"]),
@@ -38,27 +38,27 @@ fn output_of_each_command_has_the_form_of_its_schema() {
         ("backup", &["backup", copy.to_str().unwrap()]),
     ];
     for (definition, arguments) in commands {
-        check(definition, &place.json(arguments));
+        check(definition, &sandbox.json(arguments));
     }
-    assert_eq!(place.counts(), (3, 1));
+    assert_eq!(sandbox.counts(), (3, 1));
 }
 
 #[test]
-fn history_of_a_job_that_died_twice_has_the_form_of_its_schema() {
-    let place = Place::with_mails(0, 1);
-    place.ok(&["dead", "redrive", "mails", "--all"]);
-    reject_all(&place.storage);
-    let letter = place.json(&["dead", "show", "mails", "dead-0"]);
+fn job_that_died_twice_matches_its_schema() {
+    let sandbox = Sandbox::with_mails(0, 1);
+    sandbox.ok(&["dead", "redrive", "mails", "--all"]);
+    reject_all(&sandbox.storage);
+    let letter = sandbox.json(&["dead", "show", "mails", "dead-0"]);
     check("job", &letter);
     assert_eq!(letter["past"].as_array().unwrap().len(), 1);
-    assert!(place.ok(&["dead", "show", "mails", "dead-0"]).contains("earlier dead letter"));
+    assert!(sandbox.ok(&["dead", "show", "mails", "dead-0"]).contains("earlier dead letter"));
 }
 
 #[test]
 fn lines_of_json_are_the_items_of_the_list() {
-    let place = Place::with_mails(2, 1);
+    let sandbox = Sandbox::with_mails(2, 1);
     for (definition, arguments) in [("queue", vec!["queues"]), ("job", vec!["peek", "mails"])] {
-        let text = place.ok(&[&arguments[..], &["-o", "ndjson"]].concat());
+        let text = sandbox.ok(&[&arguments[..], &["-o", "ndjson"]].concat());
         let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert!(!lines.is_empty());
         lines.iter().for_each(|line| check(definition, line));
@@ -67,9 +67,9 @@ fn lines_of_json_are_the_items_of_the_list() {
 
 #[test]
 fn table_of_queues_has_a_row_for_each_queue() {
-    let place = Place::with_mails(2, 3);
-    place.ok(&["queue", "pause", "mails"]);
-    let text = place.ok(&["queues"]);
+    let sandbox = Sandbox::with_mails(2, 3);
+    sandbox.ok(&["queue", "pause", "mails"]);
+    let text = sandbox.ok(&["queues"]);
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0], ["QUEUE", "LENGTH", "VISIBLE", "OLDEST", "DEAD", "STATE"]);
     assert_eq!(rows[1][0], "mails", "{text}");
@@ -79,26 +79,26 @@ fn table_of_queues_has_a_row_for_each_queue() {
 }
 
 #[test]
-fn texts_of_others_cannot_control_the_terminal() {
-    let place = Place::new();
-    place.ok(&["queue", "create", "mails"]);
-    let file = place.path("hostile.json");
+fn untrusted_texts_cannot_control_the_terminal() {
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["queue", "create", "mails"]);
+    let file = sandbox.path("hostile.json");
     std::fs::write(&file, "{}").unwrap();
     let file = file.to_str().unwrap();
-    place.ok(&["send", "mails", "--kind", "\u{1b}[2J\u{202e}<script>", "--file", file]);
-    let text = place.ok(&["peek", "mails"]);
+    sandbox.ok(&["send", "mails", "--kind", "\u{1b}[2J\u{202e}<script>", "--file", file]);
+    let text = sandbox.ok(&["peek", "mails"]);
     assert!(text.contains("\\u{1b}[2J\\u{202e}<script>"), "{text}");
     assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'), "{text}");
 }
 
 #[test]
 fn settings_are_planned_and_applied() {
-    let place = Place::with_mails(1, 0);
+    let sandbox = Sandbox::with_mails(1, 0);
     let plan = ["queue", "settings", "plan", "mails", "poisonthreshold=7", "--check"];
-    assert_eq!(place.run(&plan).status.code(), Some(5), "drift");
-    place.ok(&["queue", "settings", "apply", "mails", "poisonthreshold=7"]);
-    assert_eq!(place.ok(&plan), "nothing to change\n");
-    assert_eq!(place.json(&["queue", "show", "mails"])["settings"]["poisonthreshold"], "7");
+    assert_eq!(sandbox.run(&plan).status.code(), Some(5), "drift");
+    sandbox.ok(&["queue", "settings", "apply", "mails", "poisonthreshold=7"]);
+    assert_eq!(sandbox.ok(&plan), "nothing to change\n");
+    assert_eq!(sandbox.json(&["queue", "show", "mails"])["settings"]["poisonthreshold"], "7");
 }
 
 #[test]
@@ -106,25 +106,25 @@ fn watching_repeats_until_a_signal() {
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;
 
-    let place = Place::with_mails(1, 0);
-    let mut command = place.command(&["queues", "--watch", "--interval", "100ms", "-o", "ndjson"]);
+    let sandbox = Sandbox::with_mails(1, 0);
+    let mut command = sandbox.command(&["queues", "--watch", "--interval", "100ms", "-o", "ndjson"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     for _ in 0..3 {
         check("queue", &serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap());
     }
     crate::bulk::interrupt(&child);
-    // The pipe stays open, so that nothing but the signal ends it.
+    // The pipe stays open, so that only the signal ends the program.
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
-fn watched_table_has_the_time_of_its_look() {
+fn watched_table_has_the_time_of_its_read() {
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;
 
-    let place = Place::with_mails(1, 0);
-    let mut child = place.command(&["queues", "--watch"]).stdout(Stdio::piped()).spawn().unwrap();
+    let sandbox = Sandbox::with_mails(1, 0);
+    let mut child = sandbox.command(&["queues", "--watch"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let line = lines.next().unwrap().unwrap();
     assert!(line.parse::<jiff::Timestamp>().is_ok(), "{line}");
@@ -135,9 +135,9 @@ fn watched_table_has_the_time_of_its_look() {
 
 #[test]
 fn closed_pipe_ends_quietly() {
-    let place = Place::with_mails(40, 0);
+    let sandbox = Sandbox::with_mails(40, 0);
     let script = format!("'{}' peek mails -o json | head -c 1", env!("CARGO_BIN_EXE_jobqueue"));
     let mut shell = std::process::Command::new("sh");
-    let output = shell.args(["-c", &script]).env("JOBQUEUE_STORAGE", &place.storage).output().unwrap();
+    let output = shell.args(["-c", &script]).env("JOBQUEUE_STORAGE", &sandbox.storage).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use crate::bulk::interrupt;
 use crate::shape::check;
-use crate::support::{Place, error_text, hold};
+use crate::support::{Sandbox, error_text, hold};
 
 /// Runs `send` with `input` on standard input.
-fn send(place: &Place, arguments: &[&str], input: &str) -> Output {
+fn send(sandbox: &Sandbox, arguments: &[&str], input: &str) -> Output {
     let arguments = [&["send", "mails", "-o", "json"], arguments].concat();
-    let mut command = place.command(&arguments);
+    let mut command = sandbox.command(&arguments);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // A command that is refused ends without reading.
+    // A refused command ends without reading its input.
     let written = child.stdin.take().unwrap().write_all(input.as_bytes());
     assert!(written.err().is_none_or(|error| error.kind() == ErrorKind::BrokenPipe));
     child.wait_with_output().unwrap()
@@ -22,14 +22,14 @@ fn send(place: &Place, arguments: &[&str], input: &str) -> Output {
 
 #[test]
 fn payload_from_standard_input_is_sent_with_its_options() {
-    let place = Place::with_mails(0, 0);
-    place.ok(&["queue", "create", "mails"]);
+    let sandbox = Sandbox::with_mails(0, 0);
+    sandbox.ok(&["queue", "create", "mails"]);
     let options =
         ["--kind", "mail", "--id", "one", "--key", "ada", "--version", "2", "--header", "tenant=blue"];
-    let output = send(&place, &options, r#"{"to":"ada@example.org"}"#);
+    let output = send(&sandbox, &options, r#"{"to":"ada@example.org"}"#);
     assert!(output.status.success(), "{}", error_text(&output));
     check("sent", &serde_json::from_slice(&output.stdout).unwrap());
-    let job = &place.json(&["peek", "mails"])[0];
+    let job = &sandbox.json(&["peek", "mails"])[0];
     assert_eq!(job["id"], "one");
     assert_eq!(job["key"], "ada");
     assert_eq!(job["version"], 2);
@@ -39,133 +39,133 @@ fn payload_from_standard_input_is_sent_with_its_options() {
 
 #[test]
 fn lines_are_sent_until_one_is_wrong() {
-    let place = Place::new();
-    place.ok(&["queue", "create", "mails"]);
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["queue", "create", "mails"]);
     let lines = "{\"to\":\"a\"}\n\n{\"to\":\"b\"}\nsecret-text\n{\"to\":\"c\"}\n";
-    let checked = send(&place, &["--kind", "mail", "--ndjson", "--dry-run"], lines);
+    let checked = send(&sandbox, &["--kind", "mail", "--ndjson", "--dry-run"], lines);
     assert_eq!(checked.status.code(), Some(2));
     assert!(!error_text(&checked).contains("is valid"), "{}", error_text(&checked));
-    assert_eq!(place.counts().0, 0);
-    let output = send(&place, &["--kind", "mail", "--ndjson"], lines);
+    assert_eq!(sandbox.counts().0, 0);
+    let output = send(&sandbox, &["--kind", "mail", "--ndjson"], lines);
     let error = error_text(&output);
     assert_eq!(output.status.code(), Some(2));
     assert!(error.contains("line 4") && error.contains("2 jobs were sent"), "{error}");
     assert!(!error.contains("secret-text"), "{error}");
-    assert_eq!(place.counts().0, 2);
+    assert_eq!(sandbox.counts().0, 2);
 }
 
 #[test]
-fn deep_look_at_more_than_it_holds_is_refused() {
-    let place = Place::with_mails(1, 0);
-    let refused = place.run(&["peek", "mails", "--deep", "--yes", "--limit", "20000"]);
+fn deep_peek_at_too_many_messages_is_refused() {
+    let sandbox = Sandbox::with_mails(1, 0);
+    let refused = sandbox.run(&["peek", "mails", "--deep", "--yes", "--limit", "20000"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(error_text(&refused).contains("at most 10000"), "{}", error_text(&refused));
 }
 
-/// The input is the output of a program that runs on.
+/// The input is the output of a program that keeps running.
 #[test]
-fn line_is_sent_while_no_other_comes() {
-    let place = Place::new();
-    place.ok(&["queue", "create", "mails"]);
-    let mut command = place.command(&["send", "mails", "--kind", "mail", "--ndjson"]);
+fn line_is_sent_while_no_other_arrives() {
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["queue", "create", "mails"]);
+    let mut command = sandbox.command(&["send", "mails", "--kind", "mail", "--ndjson"]);
     let mut sending = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut input = sending.stdin.take().unwrap();
-    // The second line is cut, and goes on later.
+    // The second line is incomplete, and continues later.
     input.write_all(b"{\"to\":\"a\"}\n{\"to\":").unwrap();
     let began = Instant::now();
-    while place.counts().0 == 0 && began.elapsed() < Duration::from_secs(60) {}
-    assert_eq!(place.counts().0, 1);
+    while sandbox.counts().0 == 0 && began.elapsed() < Duration::from_secs(60) {}
+    assert_eq!(sandbox.counts().0, 1);
     input.write_all(b"\"b\"}\n").unwrap();
     drop(input);
     assert!(sending.wait().unwrap().success());
-    assert_eq!(place.counts().0, 2);
+    assert_eq!(sandbox.counts().0, 2);
 }
 
 // K43
 #[test]
 fn each_line_that_fails_is_named() {
-    let place = Place::new();
-    place.ok(&["queue", "create", "mails"]);
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["queue", "create", "mails"]);
     let event = |id: &str, bytes| {
         let tenant = "t".repeat(bytes);
         format!(
             r#"{{"specversion":"1.0","id":"{id}","source":"/s","type":"mail","tenant":"{tenant}","data":0}}"#
         )
     };
-    // Attributes do not move into a blob.
+    // Large attributes, unlike a large payload, do not move into a blob.
     let large = 100_000;
     let lines = [event("1", 1), event("2", large), event("3", 1), event("4", large)].join("\n");
-    let output = send(&place, &["--ndjson"], &lines);
+    let output = send(&sandbox, &["--ndjson"], &lines);
     let error = error_text(&output);
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains("line 2:") && error.contains("line 4:"), "{error}");
     assert!(error.contains("(2 jobs were sent, none after line 4)"), "{error}");
-    assert_eq!(place.counts().0, 2);
+    assert_eq!(sandbox.counts().0, 2);
 }
 
 // K43
 #[test]
 fn large_lines_are_not_sent_together() {
-    let place = Place::new();
-    place.ok(&["queue", "create", "mails"]);
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["queue", "create", "mails"]);
     let lines = format!("\"{}\"\n{{}}\n", "x".repeat(33 * 1024 * 1024));
-    let output = send(&place, &["--kind", "mail", "--ndjson"], &lines);
+    let output = send(&sandbox, &["--kind", "mail", "--ndjson"], &lines);
     assert_eq!(output.status.code(), Some(2));
     assert!(error_text(&output).contains("(0 jobs were sent, none after line 1)"), "{}", error_text(&output));
 }
 
 #[test]
 fn events_keep_their_identity() {
-    let place = Place::new();
-    place.ok(&["queue", "create", "mails"]);
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["queue", "create", "mails"]);
     let event = r#"{"specversion":"1.0","id":"7","source":"/shop","type":"mail","data":{"to":"a"}}"#;
-    assert!(send(&place, &["--ndjson"], event).status.success());
-    let job = &place.json(&["peek", "mails"])[0];
+    assert!(send(&sandbox, &["--ndjson"], event).status.success());
+    let job = &sandbox.json(&["peek", "mails"])[0];
     assert_eq!(job["id"], "7");
     assert_eq!(job["source"], "/shop");
     assert_eq!(job["kind"], "mail");
-    assert_eq!(send(&place, &[], r#"{"to":"a"}"#).status.code(), Some(2), "it is not an event");
+    assert_eq!(send(&sandbox, &[], r#"{"to":"a"}"#).status.code(), Some(2), "it is not an event");
 }
 
 #[test]
 fn headers_of_the_framework_are_refused() {
-    let place = Place::new();
-    place.ok(&["queue", "create", "mails"]);
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["queue", "create", "mails"]);
     for header in ["inorder=true", "batchid=b"] {
-        let refused = send(&place, &["--kind", "mail", "--header", header], r#"{"to":"a"}"#);
+        let refused = send(&sandbox, &["--kind", "mail", "--header", header], r#"{"to":"a"}"#);
         assert_eq!(refused.status.code(), Some(2), "{header}");
         assert!(error_text(&refused).contains("--in-order"), "{}", error_text(&refused));
     }
-    assert!(send(&place, &["--kind", "mail", "--header", "tenant=blue"], r#"{"to":"a"}"#).status.success());
-    assert_eq!(place.counts().0, 1);
+    assert!(send(&sandbox, &["--kind", "mail", "--header", "tenant=blue"], r#"{"to":"a"}"#).status.success());
+    assert_eq!(sandbox.counts().0, 1);
 }
 
 #[test]
-fn many_lines_are_sent_together_and_a_single_job_of_many_lines_is_explained() {
-    let place = Place::new();
-    place.ok(&["queue", "create", "mails"]);
+fn many_lines_are_sent_and_ndjson_is_suggested_for_them() {
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["queue", "create", "mails"]);
     let lines: String = (0..300).map(|n| format!("{{\"to\":\"{n}\"}}\n")).collect();
-    let output = send(&place, &["--kind", "mail", "--ndjson"], &lines);
+    let output = send(&sandbox, &["--kind", "mail", "--ndjson"], &lines);
     assert!(output.status.success(), "{}", error_text(&output));
     let sent: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(sent.as_array().unwrap().len(), 300);
-    assert_eq!(place.counts().0, 300);
-    let refused = send(&place, &["--kind", "mail"], &lines);
+    assert_eq!(sandbox.counts().0, 300);
+    let refused = send(&sandbox, &["--kind", "mail"], &lines);
     assert_eq!(refused.status.code(), Some(2));
     assert!(error_text(&refused).contains("add --ndjson"), "{}", error_text(&refused));
 }
 
 #[test]
 fn empty_lists_say_so() {
-    let place = Place::new();
-    place.ok(&["queue", "create", "mails"]);
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["queue", "create", "mails"]);
     for (arguments, text) in [
         (vec!["peek", "mails"], "no visible jobs"),
         (vec!["schedules", "list"], "no schedules"),
         (vec!["leaders"], "no leaders"),
         (vec!["workers"], "no workers"),
     ] {
-        let output = place.run(&arguments);
+        let output = sandbox.run(&arguments);
         assert!(output.status.success() && output.stdout.is_empty(), "{arguments:?}");
         assert!(error_text(&output).contains(text), "{arguments:?}: {}", error_text(&output));
     }
@@ -173,28 +173,28 @@ fn empty_lists_say_so() {
 
 #[test]
 fn delayed_jobs_are_listed_and_run_now() {
-    let place = Place::new();
-    place.ok(&["queue", "create", "mails"]);
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["queue", "create", "mails"]);
     for (id, key) in [("one", "ada"), ("two", "bob")] {
         let options = ["--kind", "mail", "--id", id, "--key", key, "--delay", "1h"];
-        assert!(send(&place, &options, "{}").status.success());
+        assert!(send(&sandbox, &options, "{}").status.success());
     }
-    let delayed = place.json(&["peek", "mails", "--state", "delayed", "--key", "ada"]);
+    let delayed = sandbox.json(&["peek", "mails", "--state", "delayed", "--key", "ada"]);
     check("job_page", &delayed);
     assert!(delayed["next"].is_null(), "{delayed}");
     let delayed = delayed["jobs"].as_array().unwrap();
     assert_eq!(delayed[0]["id"], "one");
     assert!(delayed.len() == 1 && delayed[0]["due"].is_string(), "{delayed:?}");
-    let first = place.json(&["peek", "mails", "--state", "delayed", "--limit", "1"]);
-    assert!(first["next"].is_string(), "a script goes on from there: {first}");
-    let page = place.run(&["peek", "mails", "--state", "delayed", "--limit", "1"]);
+    let first = sandbox.json(&["peek", "mails", "--state", "delayed", "--limit", "1"]);
+    assert!(first["next"].is_string(), "a script continues from there: {first}");
+    let page = sandbox.run(&["peek", "mails", "--state", "delayed", "--limit", "1"]);
     let from = error_text(&page);
     let from = from.split('\'').nth(1).unwrap_or_else(|| panic!("{from}"));
-    assert!(place.ok(&["peek", "mails", "--state", "delayed", "--from", from]).contains("two"));
-    assert!(place.ok(&["explain", "mails", "two"]).contains("delayed until"));
-    assert_eq!(place.json(&["run-now", "mails", "two"])["id"], "two");
-    assert_eq!(place.json(&["peek", "mails"])[0]["id"], "two");
-    assert_eq!(place.run(&["run-now", "mails", "two"]).status.code(), Some(3), "it waits already");
+    assert!(sandbox.ok(&["peek", "mails", "--state", "delayed", "--from", from]).contains("two"));
+    assert!(sandbox.ok(&["explain", "mails", "two"]).contains("delayed until"));
+    assert_eq!(sandbox.json(&["run-now", "mails", "two"])["id"], "two");
+    assert_eq!(sandbox.json(&["peek", "mails"])[0]["id"], "two");
+    assert_eq!(sandbox.run(&["run-now", "mails", "two"]).status.code(), Some(3), "the job is already due");
 }
 
 /// Returns an event of a sender `/shop` with the key `ada` and these attributes.
@@ -206,91 +206,93 @@ fn event(id: &str, attributes: &str) -> String {
 
 #[test]
 fn event_for_a_later_time_does_not_run_before() {
-    let place = Place::new();
-    place.ok(&["queue", "create", "mails"]);
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["queue", "create", "mails"]);
     let days = |days: i64| (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24 * days)).to_string();
     for (id, time) in [("soon", days(2)), ("late", days(30)), ("past", days(-30))] {
         let text = event(id, &format!(r#""notbefore":"{time}","#));
-        let output = send(&place, &[], &text);
+        let output = send(&sandbox, &[], &text);
         assert!(output.status.success(), "{}", error_text(&output));
     }
     assert!(
-        send(&place, &["--delay", "1h"], &event("given", &format!(r#""notbefore":"{}","#, days(30))))
+        send(&sandbox, &["--delay", "1h"], &event("given", &format!(r#""notbefore":"{}","#, days(30))))
             .status
             .success()
     );
-    let delayed = place.json(&["peek", "mails", "--state", "delayed"]);
+    let delayed = sandbox.json(&["peek", "mails", "--state", "delayed"]);
     let ids: Vec<_> =
         delayed["jobs"].as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap()).collect();
     assert_eq!(ids, ["given", "soon", "late"], "{delayed}");
     assert!(delayed["jobs"][0]["not_before"].is_null(), "{delayed}");
-    assert_eq!(place.json(&["peek", "mails"])[0]["id"], "past");
-    let wrong = send(&place, &["--dry-run"], &event("wrong", r#""notbefore":"tomorrow","#));
+    assert_eq!(sandbox.json(&["peek", "mails"])[0]["id"], "past");
+    let wrong = send(&sandbox, &["--dry-run"], &event("wrong", r#""notbefore":"tomorrow","#));
     assert_eq!(wrong.status.code(), Some(2), "{}", error_text(&wrong));
 }
 
 #[test]
 fn event_in_order_is_sent_in_order() {
-    let place = Place::new();
-    place.ok(&["queue", "create", "mails"]);
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["queue", "create", "mails"]);
     let lines: String = (0..100).map(|n| event(&n.to_string(), r#""inorder":true,"#) + "\n").collect();
-    let output = send(&place, &["--ndjson"], &lines);
+    let output = send(&sandbox, &["--ndjson"], &lines);
     assert!(output.status.success(), "{}", error_text(&output));
     let sent: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let sent: Vec<_> =
         sent.as_array().unwrap().iter().map(|job| job["id"].as_str().unwrap().to_owned()).collect();
     assert_eq!(sent, (0..100).map(|n| n.to_string()).collect::<Vec<_>>());
-    // The storage keeps the order itself: only the first of the key can be received.
-    assert_eq!(hold(&place.storage, "mails", 32), 1);
+    // The storage keeps the order itself, so only the first job of the key can be received.
+    assert_eq!(hold(&sandbox.storage, "mails", 32), 1);
 }
 
 #[test]
-fn job_with_a_delay_in_its_message_is_not_said_to_be_due() {
-    let place = Place::new();
-    place.ok(&["queue", "create", "mails"]);
+fn job_with_a_delay_in_its_message_is_not_reported_as_due() {
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["queue", "create", "mails"]);
     assert!(
-        send(&place, &["--kind", "mail", "--id", "late", "--delay", "30d"], r#"{"to":"a"}"#).status.success()
+        send(&sandbox, &["--kind", "mail", "--id", "late", "--delay", "30d"], r#"{"to":"a"}"#)
+            .status
+            .success()
     );
-    let job = &place.json(&["peek", "mails", "--state", "delayed"])["jobs"][0];
+    let job = &sandbox.json(&["peek", "mails", "--state", "delayed"])["jobs"][0];
     assert_eq!(job["due"], job["not_before"], "{job}");
     let due = job["due"].as_str().unwrap();
-    let explained = place.json(&["explain", "mails", "late"]);
+    let explained = sandbox.json(&["explain", "mails", "late"]);
     assert!(explained["summary"].as_str().unwrap().contains(due), "{explained}");
     let reasons = explained["reasons"].as_array().unwrap();
     assert_eq!(reasons.iter().filter(|reason| reason["code"] == "delayed_until").count(), 1, "{explained}");
-    let refused = place.run(&["run-now", "mails", "late"]);
+    let refused = sandbox.run(&["run-now", "mails", "late"]);
     assert_eq!(refused.status.code(), Some(2), "{}", error_text(&refused));
     assert!(error_text(&refused).contains(due), "{}", error_text(&refused));
 }
 
 #[cfg(target_os = "linux")]
 #[test]
-fn change_whose_report_cannot_be_written_is_told() {
-    let place = Place::new();
-    place.ok(&["queue", "create", "mails"]);
+fn change_whose_report_cannot_be_written_is_reported_in_the_error() {
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["queue", "create", "mails"]);
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let text = place.path("event");
+    let text = sandbox.path("event");
     std::fs::write(&text, event("one", "")).unwrap();
     let text = text.to_str().unwrap();
     for (arguments, done) in [
         (&["send", "mails", "--file", text][..], "sent one"),
         (&["cancel", "mails", "one"], "requested for 1 job"),
     ] {
-        let output = place.command(arguments).stdout(full()).output().unwrap();
+        let output = sandbox.command(arguments).stdout(full()).output().unwrap();
         let error = error_text(&output);
         assert_eq!(output.status.code(), Some(1), "{error}");
         assert!(error.contains("the change was made") && error.contains(done), "{error}");
     }
-    // Of the work that failed, the text says what is wrong; of the report, what was done.
-    let lines = place.path("lines");
+    // If both the work and its report fail, the error says which line is invalid and which jobs were sent.
+    let lines = sandbox.path("lines");
     std::fs::write(&lines, format!("{}\nno event\n", event("two", ""))).unwrap();
     let arguments = ["send", "mails", "--ndjson", "--file", lines.to_str().unwrap()];
-    let output = place.command(&arguments).stdout(full()).output().unwrap();
+    let output = sandbox.command(&arguments).stdout(full()).output().unwrap();
     let error = error_text(&output);
     assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(error.contains("line 2") && error.contains("sent two"), "{error}");
     for unchanged in [&["queues"][..], &["queue", "create", "mails"]] {
-        let output = place.command(unchanged).stdout(full()).output().unwrap();
+        let output = sandbox.command(unchanged).stdout(full()).output().unwrap();
         assert!(!error_text(&output).contains("the change was made"), "{}", error_text(&output));
     }
 }
@@ -303,21 +305,21 @@ fn catches_interrupts(child: &std::process::Child) -> bool {
     u64::from_str_radix(caught, 16).unwrap() & 0b10 != 0
 }
 
-/// D36: a command that waits for input ends by a signal.
+/// D36: a signal ends a command that waits for input.
 #[cfg(target_os = "linux")]
 #[test]
 fn waiting_for_input_can_be_interrupted() {
-    let place = Place::with_mails(0, 1);
+    let sandbox = Sandbox::with_mails(0, 1);
     for arguments in [
         vec!["send", "mails", "--kind", "mail"],
         vec!["send", "mails", "--kind", "mail", "--ndjson"],
         vec!["dead", "resend", "mails", "dead-0", "--file", "-"],
     ] {
         let mut child =
-            place.command(&arguments).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+            sandbox.command(&arguments).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut input = child.stdin.take().unwrap();
         input.write_all(b"{}\n").unwrap();
-        // Before it catches the signal, that would kill it.
+        // Until the program catches the signal, the signal would kill it.
         while !catches_interrupts(&child) {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
@@ -332,15 +334,15 @@ fn waiting_for_input_can_be_interrupted() {
 #[cfg(target_os = "linux")]
 #[test]
 fn waiting_for_the_writer_of_a_pipe_can_be_interrupted() {
-    let place = Place::with_mails(0, 1);
-    let pipe = place.path("pipe");
+    let sandbox = Sandbox::with_mails(0, 1);
+    let pipe = sandbox.path("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let pipe = pipe.to_str().unwrap();
     for arguments in [
         vec!["send", "mails", "--kind", "mail", "--file", pipe],
         vec!["dead", "resend", "mails", "dead-0", "--file", pipe],
     ] {
-        let mut child = place.command(&arguments).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = sandbox.command(&arguments).stderr(Stdio::null()).spawn().unwrap();
         while !catches_interrupts(&child) {
             std::thread::sleep(std::time::Duration::from_millis(20));
         }
@@ -360,13 +362,13 @@ fn waiting_for_the_writer_of_a_pipe_can_be_interrupted() {
 }
 
 #[test]
-fn deep_look_says_that_jobs_behind_the_first_of_a_key_are_not_received() {
-    let place = Place::with_mails(1, 0);
+fn deep_peek_reports_jobs_behind_the_first_of_their_key() {
+    let sandbox = Sandbox::with_mails(1, 0);
     for id in ["1", "2", "3"] {
-        let sent = send(&place, &["--kind", "mail", "--id", id, "--key", "k", "--in-order"], "{}");
+        let sent = send(&sandbox, &["--kind", "mail", "--id", id, "--key", "k", "--in-order"], "{}");
         assert!(sent.status.success(), "{}", error_text(&sent));
     }
-    let shown = place.run(&["peek", "mails", "--deep", "--yes"]);
+    let shown = sandbox.run(&["peek", "mails", "--deep", "--yes"]);
     assert_eq!(shown.status.code(), Some(0));
     let text = error_text(&shown);
     assert!(text.contains("2 of about 4 messages could be received"), "{text}");

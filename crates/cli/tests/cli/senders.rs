@@ -1,61 +1,64 @@
-//! Jobs of several senders with one id, and several dead letters of one job.
+//! Jobs with the same id from several senders, and several dead letters of one job.
 
 use crate::forged::with_input;
-use crate::support::{Place, error_text, reject_all};
+use crate::support::{Sandbox, error_text, reject_all};
 
-fn send(place: &Place, source: &str, id: &str, options: &[&str]) {
+fn send(sandbox: &Sandbox, source: &str, id: &str, options: &[&str]) {
     let arguments = ["send", "mails", "--kind", "mail", "--source", source, "--id", id];
-    let sent = with_input(place, &[&arguments, options].concat(), r#"{"to":"ada"}"#);
+    let sent = with_input(sandbox, &[&arguments, options].concat(), r#"{"to":"ada"}"#);
     assert!(sent.status.success(), "{}", error_text(&sent));
 }
 
-/// Returns a place with the job `7` of two senders, and the job `8` of one.
-fn two_senders(options: &[&str]) -> Place {
-    let place = Place::with_mails(0, 0);
-    place.ok(&["queue", "create", "mails"]);
+/// Returns a sandbox with a job `7` of each of two senders, and a job `8` of one sender.
+fn two_senders(options: &[&str]) -> Sandbox {
+    let sandbox = Sandbox::with_mails(0, 0);
+    sandbox.ok(&["queue", "create", "mails"]);
     for (source, id) in [("/shop", "7"), ("/bank", "7"), ("/shop", "8")] {
-        send(&place, source, id, options);
+        send(&sandbox, source, id, options);
     }
-    place
+    sandbox
 }
 
 #[test]
-fn an_id_of_two_senders_names_no_job() {
-    let place = two_senders(&["--delay", "1h"]);
+fn id_of_two_senders_names_no_job() {
+    let sandbox = two_senders(&["--delay", "1h"]);
     for command in ["cancel", "run-now", "explain"] {
-        let refused = place.run(&[command, "mails", "7"]);
+        let refused = sandbox.run(&[command, "mails", "7"]);
         let error = error_text(&refused);
         assert_eq!(refused.status.code(), Some(2), "{command}: {error}");
         assert!(error.contains("/bank, /shop"), "{command}: {error}");
     }
-    assert_eq!(place.json(&["cancel", "mails", "7", "--source", "/bank", "--status"])["state"], "none");
-    let made = place.json(&["run-now", "mails", "7", "--source", "/bank"]);
+    assert_eq!(sandbox.json(&["cancel", "mails", "7", "--source", "/bank", "--status"])["state"], "none");
+    let made = sandbox.json(&["run-now", "mails", "7", "--source", "/bank"]);
     assert_eq!(made["source"], "/bank");
-    assert_eq!(place.json(&["peek", "mails"])[0]["source"], "/bank");
-    let cancelled = place.json(&["cancel", "mails", "7", "--source", "/shop"]);
+    assert_eq!(sandbox.json(&["peek", "mails"])[0]["source"], "/bank");
+    let cancelled = sandbox.json(&["cancel", "mails", "7", "--source", "/shop"]);
     assert_eq!(cancelled["jobs"][0]["source"], "/shop");
 }
 
 #[test]
-fn a_job_named_by_its_id_alone_is_changed_with_its_sender() {
-    let place = two_senders(&["--delay", "1h"]);
-    assert_eq!(place.json(&["run-now", "mails", "8"])["source"], "/shop");
-    assert_eq!(place.json(&["cancel", "mails", "8"])["jobs"][0]["source"], "/shop");
-    // Another sender's job with this id, sent later, is not meant.
-    send(&place, "/bank", "8", &[]);
-    assert_eq!(place.json(&["explain", "mails", "8", "--source", "/bank"])["cancellation"]["state"], "none");
+fn job_named_by_its_id_alone_is_changed_with_its_sender() {
+    let sandbox = two_senders(&["--delay", "1h"]);
+    assert_eq!(sandbox.json(&["run-now", "mails", "8"])["source"], "/shop");
+    assert_eq!(sandbox.json(&["cancel", "mails", "8"])["jobs"][0]["source"], "/shop");
+    // A job of another sender with this id, sent later, is not cancelled.
+    send(&sandbox, "/bank", "8", &[]);
+    assert_eq!(
+        sandbox.json(&["explain", "mails", "8", "--source", "/bank"])["cancellation"]["state"],
+        "none"
+    );
 }
 
 #[test]
 fn further_dead_letters_of_a_job_are_counted() {
-    let place = Place::with_mails(0, 0);
-    place.ok(&["queue", "create", "mails"]);
+    let sandbox = Sandbox::with_mails(0, 0);
+    sandbox.ok(&["queue", "create", "mails"]);
     for _ in 0..2 {
-        send(&place, "/shop", "twice", &[]);
+        send(&sandbox, "/shop", "twice", &[]);
     }
-    reject_all(&place.storage);
+    reject_all(&sandbox.storage);
     for arguments in [["dead", "show", "mails", "twice"], ["dead", "resend", "mails", "twice"]] {
-        let output = place.run(&arguments);
+        let output = sandbox.run(&arguments);
         assert!(output.status.success(), "{}", error_text(&output));
         assert!(error_text(&output).contains("2 dead letters"), "{arguments:?}: {}", error_text(&output));
     }

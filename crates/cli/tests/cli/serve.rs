@@ -5,21 +5,21 @@ use std::net::TcpStream;
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{Place, error_text};
+use crate::support::{Sandbox, error_text};
 
-/// The program while it serves.
+/// The program while it serves. It is killed when this is dropped.
 pub(crate) struct Served {
     child: Child,
     address: String,
 }
 
 impl Served {
-    pub(crate) fn start(place: &Place, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
-        Self::start_with(place, arguments, variables, Stdio::inherit())
+    pub(crate) fn start(sandbox: &Sandbox, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::start_with(sandbox, arguments, variables, Stdio::inherit())
     }
 
-    fn start_with(place: &Place, arguments: &[&str], variables: &[(&str, &str)], errors: Stdio) -> Self {
-        let mut command = place.command(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat());
+    fn start_with(sandbox: &Sandbox, arguments: &[&str], variables: &[(&str, &str)], errors: Stdio) -> Self {
+        let mut command = sandbox.command(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat());
         let mut child =
             command.envs(variables.iter().copied()).stderr(errors).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -28,14 +28,14 @@ impl Served {
         Self { child, address }
     }
 
-    /// Starts it, and returns its standard error too.
-    pub(crate) fn with_errors(place: &Place) -> (Self, ChildStderr) {
-        let mut served = Self::start_with(place, &[], &[], Stdio::piped());
+    /// Starts the program, and also returns its standard error.
+    pub(crate) fn with_errors(sandbox: &Sandbox) -> (Self, ChildStderr) {
+        let mut served = Self::start_with(sandbox, &[], &[], Stdio::piped());
         let errors = served.child.stderr.take().unwrap();
         (served, errors)
     }
 
-    /// Sends a request with these lines, and returns the answer.
+    /// Sends a request with these headers, and returns the response.
     fn ask(&self, request: &str, headers: &str) -> String {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         write!(stream, "{request} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n").unwrap();
@@ -48,7 +48,7 @@ impl Served {
         self.ask(&format!("GET {path}"), &self.host())
     }
 
-    /// Asks for a pause of `mails`, as a page does.
+    /// Requests a pause of `mails`, as a page does.
     pub(crate) fn pause(&self) -> String {
         self.pause_at("/do/pause")
     }
@@ -73,7 +73,7 @@ impl Served {
         format!("Host: {}\r\n", self.address)
     }
 
-    /// Sends the signal to stop, and waits until the program has ended.
+    /// Sends SIGTERM, and waits until the program has ended.
     fn stop(mut self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -95,13 +95,13 @@ impl Drop for Served {
 
 #[test]
 fn dashboard_is_served_on_this_machine_until_a_signal() {
-    let place = Place::with_mails(1, 1);
-    let served = Served::start(&place, &[], &[]);
+    let sandbox = Sandbox::with_mails(1, 1);
+    let served = Served::start(&sandbox, &[], &[]);
     let page = served.ask("GET /", &served.host());
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("queues/mails/dead"), "{page}");
     let other_name = served.ask("GET /", "Host: evil.example\r\n");
     assert!(other_name.starts_with("HTTP/1.1 421"), "{other_name}");
-    // A page that is open must not keep the program from ending.
+    // An open page must not keep the program from ending.
     let mut events = TcpStream::connect(&served.address).unwrap();
     write!(events, "GET /events HTTP/1.1\r\n{}\r\n", served.host()).unwrap();
     let mut lines = BufReader::new(events.try_clone().unwrap()).lines();
@@ -109,13 +109,13 @@ fn dashboard_is_served_on_this_machine_until_a_signal() {
     served.stop();
 }
 
-/// A process that is not ready gets no requests: neither the pages nor `/metrics` could report the outage.
+/// A process that is not ready gets no requests, so neither its pages nor `/metrics` could report the outage.
 #[test]
 fn outage_of_the_storage_leaves_the_server_ready() {
-    let place = Place::with_mails(1, 1);
-    let served = Served::start(&place, &[], &[]);
+    let sandbox = Sandbox::with_mails(1, 1);
+    let served = Served::start(&sandbox, &[], &[]);
     for name in ["jobs.db", "jobs.db-wal", "jobs.db-shm"] {
-        let _ = std::fs::write(place.path(name), "no database");
+        let _ = std::fs::write(sandbox.path(name), "no database");
     }
     let metrics = served.get("/metrics");
     assert!(metrics.contains("jobqueue_scrape_success 0"), "{metrics}");
@@ -125,13 +125,13 @@ fn outage_of_the_storage_leaves_the_server_ready() {
 }
 
 #[test]
-fn half_a_request_does_not_keep_the_program_from_ending() {
-    let place = Place::with_mails(0, 0);
-    let served = Served::start(&place, &[], &[]);
+fn incomplete_request_does_not_keep_the_program_from_ending() {
+    let sandbox = Sandbox::with_mails(0, 0);
+    let served = Served::start(&sandbox, &[], &[]);
     let mut half = TcpStream::connect(&served.address).unwrap();
     let form = "Sec-Fetch-Site: same-origin\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 11\r\n";
     write!(half, "POST /do/pause HTTP/1.1\r\n{}{form}\r\nqueue=", served.host()).unwrap();
-    // Its connection is taken before this one is answered.
+    // The program accepts the first connection before it answers this one.
     assert!(served.ask("GET /live", &served.host()).starts_with("HTTP/1.1 200"));
     served.stop();
     drop(half);
@@ -139,23 +139,23 @@ fn half_a_request_does_not_keep_the_program_from_ending() {
 
 #[test]
 fn read_only_dashboard_refuses_changes() {
-    let place = Place::with_mails(1, 0);
-    let served = Served::start(&place, &["--read-only"], &[]);
+    let sandbox = Sandbox::with_mails(1, 0);
+    let served = Served::start(&sandbox, &["--read-only"], &[]);
     let answer = served.pause();
     assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
 }
 
 #[test]
 fn other_addresses_need_credentials_or_a_proxy() {
-    let place = Place::with_mails(0, 0);
-    let refused = place.run(&["serve", "--listen", "0.0.0.0:0"]);
+    let sandbox = Sandbox::with_mails(0, 0);
+    let refused = sandbox.run(&["serve", "--listen", "0.0.0.0:0"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(error_text(&refused).contains("JOBQUEUE_AUTH_USER"), "{}", error_text(&refused));
-    assert_eq!(place.run(&["serve", "--listen", "0.0.0.0:0", "--behind-proxy"]).status.code(), Some(2));
-    let half = place.command(&["serve"]).env("JOBQUEUE_AUTH_USER", "ada").output().unwrap();
+    assert_eq!(sandbox.run(&["serve", "--listen", "0.0.0.0:0", "--behind-proxy"]).status.code(), Some(2));
+    let half = sandbox.command(&["serve"]).env("JOBQUEUE_AUTH_USER", "ada").output().unwrap();
     assert_eq!(half.status.code(), Some(2));
     let variables = [("JOBQUEUE_AUTH_USER", "ada"), ("JOBQUEUE_AUTH_PASSWORD", "secret")];
-    let served = Served::start(&place, &[], &variables);
+    let served = Served::start(&sandbox, &[], &variables);
     assert!(served.ask("GET /", &served.host()).starts_with("HTTP/1.1 401"));
     // `ada:secret` in base64.
     let authorised = format!("{}Authorization: Basic YWRhOnNlY3JldA==\r\n", served.host());
@@ -170,14 +170,14 @@ fn other_addresses_need_credentials_or_a_proxy() {
     }
 }
 
-/// Several operators share a server: after an incident its log says who has changed what.
+/// Several operators share a server, so its log names the operator of each change.
 #[test]
 fn changes_are_in_the_log_with_their_operators() {
-    let place = Place::with_mails(1, 0);
-    let log = place.path("log");
+    let sandbox = Sandbox::with_mails(1, 0);
+    let log = sandbox.path("log");
     let variables = [("JOBQUEUE_AUTH_USER", "ada"), ("JOBQUEUE_AUTH_PASSWORD", "secret")];
     let errors = std::fs::File::create(&log).unwrap();
-    let served = Served::start_with(&place, &[], &variables, errors.into());
+    let served = Served::start_with(&sandbox, &[], &variables, errors.into());
     // `ada:secret` in base64.
     let answer = served.post("/do/pause", "Authorization: Basic YWRhOnNlY3JldA==\r\n");
     assert!(answer.starts_with("HTTP/1.1 303"), "{answer}");
@@ -191,9 +191,9 @@ fn changes_are_in_the_log_with_their_operators() {
 
 // D28, D29
 #[test]
-fn viewer_operator_and_scraper_have_credentials_of_their_own() {
-    let place = Place::with_mails(1, 0);
-    let audit = place.path("audit.ndjson");
+fn viewer_operator_and_scraper_have_separate_credentials() {
+    let sandbox = Sandbox::with_mails(1, 0);
+    let audit = sandbox.path("audit.ndjson");
     let variables = [
         ("JOBQUEUE_AUTH_USER", "ada"),
         ("JOBQUEUE_AUTH_PASSWORD", "secret"),
@@ -201,12 +201,12 @@ fn viewer_operator_and_scraper_have_credentials_of_their_own() {
         ("JOBQUEUE_VIEWER_PASSWORD", "looks"),
         ("JOBQUEUE_METRICS_TOKEN", "figures"),
     ];
-    let served = Served::start(&place, &["--audit-file", audit.to_str().unwrap()], &variables);
+    let served = Served::start(&sandbox, &["--audit-file", audit.to_str().unwrap()], &variables);
     let with = |authorization: &str| format!("{}Authorization: {authorization}\r\n", served.host());
     // `ada:secret` and `eve:looks` in base64.
     let (ada, eve) = (with("Basic YWRhOnNlY3JldA=="), with("Basic ZXZlOmxvb2tz"));
     let scraper = with("Bearer figures");
-    for (who, path, status) in [
+    for (login, path, status) in [
         (&ada, "/", 200),
         (&eve, "/", 200),
         (&scraper, "/", 401),
@@ -214,13 +214,14 @@ fn viewer_operator_and_scraper_have_credentials_of_their_own() {
         (&scraper, "/scale", 200),
         (&with("Bearer guessed"), "/metrics", 401),
     ] {
-        let answer = served.ask(&format!("GET {path}"), who);
+        let answer = served.ask(&format!("GET {path}"), login);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{path}: {answer}");
     }
     let form = "Sec-Fetch-Site: same-origin\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 11\r\n";
-    for (who, status) in [(&eve, 403), (&ada, 303)] {
+    for (login, status) in [(&eve, 403), (&ada, 303)] {
         let mut stream = TcpStream::connect(&served.address).unwrap();
-        write!(stream, "POST /do/pause HTTP/1.1\r\nConnection: close\r\n{who}{form}\r\nqueue=mails").unwrap();
+        write!(stream, "POST /do/pause HTTP/1.1\r\nConnection: close\r\n{login}{form}\r\nqueue=mails")
+            .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{answer}");
@@ -236,25 +237,25 @@ fn viewer_operator_and_scraper_have_credentials_of_their_own() {
 
 // D32
 #[test]
-fn proxy_on_this_machine_may_pass_on_the_name_of_the_browser() {
-    let place = Place::with_mails(0, 0);
-    let served = Served::start(&place, &["--read-only", "--behind-proxy"], &[]);
+fn local_proxy_may_forward_the_host_of_the_browser() {
+    let sandbox = Sandbox::with_mails(0, 0);
+    let served = Served::start(&sandbox, &["--read-only", "--behind-proxy"], &[]);
     let page = served.ask("GET /", "Host: jobs.example\r\n");
     assert!(page.starts_with("HTTP/1.1 200"), "{page}");
 }
 
 #[test]
-fn a_token_alone_is_refused() {
-    let place = Place::with_mails(0, 0);
-    let refused = place.command(&["serve"]).env("JOBQUEUE_METRICS_TOKEN", "figures").output().unwrap();
+fn token_without_a_login_is_refused() {
+    let sandbox = Sandbox::with_mails(0, 0);
+    let refused = sandbox.command(&["serve"]).env("JOBQUEUE_METRICS_TOKEN", "figures").output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
     assert!(error_text(&refused).contains("JOBQUEUE_METRICS_TOKEN"), "{}", error_text(&refused));
 }
 
 #[test]
 fn viewer_with_the_login_of_the_operator_is_refused() {
-    let place = Place::with_mails(0, 0);
-    let mut command = place.command(&["serve", "--listen", "127.0.0.1:0"]);
+    let sandbox = Sandbox::with_mails(0, 0);
+    let mut command = sandbox.command(&["serve", "--listen", "127.0.0.1:0"]);
     for role in ["AUTH", "VIEWER"] {
         command
             .env(format!("JOBQUEUE_{role}_USER"), "ada")
@@ -266,9 +267,9 @@ fn viewer_with_the_login_of_the_operator_is_refused() {
 }
 
 #[test]
-fn metrics_scaling_and_checks_are_served_beside_the_pages() {
-    let place = Place::with_mails(2, 1);
-    let served = Served::start(&place, &["--read-only"], &[]);
+fn metrics_scaling_and_checks_are_served_with_the_pages() {
+    let sandbox = Sandbox::with_mails(2, 1);
+    let served = Served::start(&sandbox, &["--read-only"], &[]);
     let metrics = served.ask("GET /metrics", &served.host());
     assert!(metrics.contains("jobqueue_queue_length{queue=\"mails\"} 2"), "{metrics}");
     let scale = served.ask("GET /scale?queue=mails", &served.host());

@@ -1,5 +1,5 @@
-//! Checks JSON against `schema/output.schema.json`: the part of JSON Schema that the file uses, and stricter in that a field
-//! which the schema does not name is wrong.
+//! Checks JSON against `schema/output.schema.json`. Knows only the part of JSON Schema that the file uses,
+//! and is stricter than JSON Schema: a field that the schema does not name is an error.
 
 use serde_json::Value;
 

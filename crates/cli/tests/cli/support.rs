@@ -1,4 +1,4 @@
-//! A storage with jobs and dead letters, and the program that works on it.
+//! A storage with jobs and dead letters, and the program that operates on it.
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -17,42 +17,43 @@ pub(crate) struct Mail {
 }
 
 /// A folder with a SQLite storage, and a home without configuration.
-pub(crate) struct Place {
+pub(crate) struct Sandbox {
     pub(crate) folder: TempDir,
     pub(crate) storage: String,
 }
 
-impl Place {
+impl Sandbox {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let storage = format!("sqlite:{}", folder.path().join("jobs.db").display());
         Self { folder, storage }
     }
 
-    /// Returns a place with a queue `mails`, some jobs that wait, and some dead letters.
+    /// Returns a sandbox with a queue `mails` that has `waiting` jobs and `dead` dead letters.
     pub(crate) fn with_mails(waiting: usize, dead: usize) -> Self {
-        let place = Self::new();
-        fill(&place.storage, waiting, dead);
-        place
+        let sandbox = Self::new();
+        fill(&sandbox.storage, waiting, dead);
+        sandbox
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Returns the program with these arguments, and the storage in its environment.
+    /// Returns the program with these arguments, and with the storage in its environment.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.without_storage(arguments);
         command.env("JOBQUEUE_STORAGE", &self.storage);
         command
     }
 
-    /// Returns the program with these arguments, an empty home, the name of a user and nothing else in its environment.
+    /// Returns the program with these arguments and without a storage. Its environment has only an empty
+    /// home, the path, the name of a user and the mutants.
     pub(crate) fn without_storage(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_jobqueue"));
         command.args(arguments).env_clear().env("HOME", self.folder.path()).stdin(Stdio::null());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("USER", "tester");
-        // The undone fixes of `tests/mutants` are switched on by it.
+        // Switches on mutants of `tests/mutants`.
         command.envs(std::env::var_os("JOBQUEUE_MUTANT").map(|names| ("JOBQUEUE_MUTANT", names)));
         command
     }
@@ -61,14 +62,14 @@ impl Place {
         self.command(arguments).output().unwrap()
     }
 
-    /// Runs a command that has to succeed, and returns its standard output.
+    /// Runs a command that must succeed, and returns its standard output.
     pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert!(output.status.success(), "{arguments:?}: {}", error_text(&output));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Runs a command that has to succeed, and returns the document it prints.
+    /// Runs a command that must succeed, and returns the document that it prints.
     pub(crate) fn json(&self, arguments: &[&str]) -> serde_json::Value {
         let text = self.ok(&[arguments, &["--output", "json"]].concat());
         serde_json::from_str(&text).unwrap()
@@ -81,7 +82,7 @@ impl Place {
         std::fs::write(folder.join("config.toml"), text).unwrap();
     }
 
-    /// Returns how many jobs wait in `mails`, and how many are dead.
+    /// Returns the number of jobs that wait in `mails`, and the number of its dead letters.
     pub(crate) fn counts(&self) -> (u64, u64) {
         let queue = self.json(&["queue", "show", "mails"]);
         (queue["length"].as_u64().unwrap(), queue["dead_letters"].as_u64().unwrap())
@@ -92,7 +93,7 @@ pub(crate) fn error_text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Sends mails, of which a worker rejects `dead`.
+/// Sends `dead` mails, which a worker rejects, and then `waiting` mails.
 pub(crate) fn fill(storage: &str, waiting: usize, dead: usize) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
@@ -125,17 +126,17 @@ pub(crate) fn hold_a_dead_letter(storage: &str) {
     assert_eq!(hold(storage, "mails-poison", 1), 1);
 }
 
-/// Leases up to `most` messages of a queue for an hour, as another program may. Returns how many.
-pub(crate) fn hold(storage: &str, queue: &str, most: u32) -> usize {
+/// Leases up to `max` messages of a queue for an hour, as another program may, and returns their number.
+pub(crate) fn hold(storage: &str, queue: &str, max: u32) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let storage = Storage::connect(storage).await.unwrap();
-        let get = GetMessages::new(most, Duration::from_secs(3_600));
+        let get = GetMessages::new(max, Duration::from_secs(3_600));
         storage.queues().get(&QueueName::new(queue).unwrap(), get).await.unwrap().messages.len()
     })
 }
 
-/// Leases all payloads in blobs for a minute, so that none can be deleted.
+/// Leases all payloads in blobs for a minute, so that they cannot be deleted.
 pub(crate) fn hold_payloads(storage: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {

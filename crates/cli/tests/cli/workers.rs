@@ -1,4 +1,4 @@
-//! Workers, cancelling, and the check of a storage.
+//! Workers, cancellation, explanations, pauses, and the checks of `doctor`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -7,23 +7,23 @@ use std::time::{Duration, Instant};
 use jobqueue::{Context, JobError, Storage, Worker};
 
 use crate::shape::check;
-use crate::support::{Mail, Place, error_text};
+use crate::support::{Mail, Sandbox, error_text};
 
-/// Asks until the answer is there, for a minute.
-pub(crate) fn wait_for<T>(what: &str, ask: impl Fn() -> Option<T>) -> T {
+/// Calls `poll` until it returns a value. Panics after a minute.
+pub(crate) fn wait_for<T>(what: &str, poll: impl Fn() -> Option<T>) -> T {
     let started = Instant::now();
     loop {
-        if let Some(answer) = ask() {
-            return answer;
+        if let Some(value) = poll() {
+            return value;
         }
-        assert!(started.elapsed() < Duration::from_secs(60), "{what} does not come");
+        assert!(started.elapsed() < Duration::from_secs(60), "no sign of {what} within a minute");
     }
 }
 
 #[test]
 fn running_job_is_shown_with_its_progress_and_cancelled() {
-    let place = Place::with_mails(1, 0);
-    let storage = place.storage.clone();
+    let sandbox = Sandbox::with_mails(1, 0);
+    let storage = sandbox.storage.clone();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let worker = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -41,82 +41,83 @@ fn running_job_is_shown_with_its_progress_and_cancelled() {
         })
     });
     let job = wait_for("a running job", || {
-        let workers = place.json(&["workers"]);
+        let workers = sandbox.json(&["workers"]);
         check("workers", &workers);
         let job = &workers[0]["running"][0];
         job["progress"].is_object().then(|| job["id"].as_str().unwrap().to_owned())
     });
-    let table = place.ok(&["workers", "--jobs"]);
+    let table = sandbox.ok(&["workers", "--jobs"]);
     assert!(table.contains("the worker") && table.contains("1/3 writing to 0@example.org"), "{table}");
-    assert!(place.ok(&["workers"]).contains("mails"));
+    assert!(sandbox.ok(&["workers"]).contains("mails"));
 
-    check("cancellation", &place.json(&["cancel", "mails", &job, "--status"]));
-    let report = place.json(&["cancel", "mails", &job]);
+    check("cancellation", &sandbox.json(&["cancel", "mails", &job, "--status"]));
+    let report = sandbox.json(&["cancel", "mails", &job]);
     check("cancel_report", &report);
     assert_eq!(report["workers"], 1);
     wait_for("the end of the job", || {
-        let cancellation = place.json(&["cancel", "mails", &job, "--status"]);
+        let cancellation = sandbox.json(&["cancel", "mails", &job, "--status"]);
         check("cancellation", &cancellation);
         (cancellation["state"] == "cancelled").then_some(())
     });
-    assert_eq!(place.json(&["dead", "show", "mails", &job])["dead"]["reason"], "cancelled");
+    assert_eq!(sandbox.json(&["dead", "show", "mails", &job])["dead"]["reason"], "cancelled");
     stop.send(()).unwrap();
     let _ = worker.join().unwrap();
-    assert_eq!(place.run(&["cancel", "no-such-queue", &job]).status.code(), Some(3));
+    assert_eq!(sandbox.run(&["cancel", "no-such-queue", &job]).status.code(), Some(3));
 }
 
 // D41, O11
 #[test]
-fn many_jobs_are_cancelled_by_a_plan_and_none_that_does_not_exist() {
-    let place = Place::with_mails(3, 1);
-    let file = place.path("plan.json");
+fn many_jobs_are_cancelled_by_a_plan_and_missing_ones_are_refused() {
+    let sandbox = Sandbox::with_mails(3, 1);
+    let file = sandbox.path("plan.json");
     let file = file.to_str().unwrap();
     for arguments in [
         &["cancel", "mails", "no-such-job"][..],
         &["cancel", "mails", "dead-0"],
         &["cancel", "mails", "--key", "nobody"],
     ] {
-        assert_eq!(place.run(arguments).status.code(), Some(3), "{arguments:?}");
+        assert_eq!(sandbox.run(arguments).status.code(), Some(3), "{arguments:?}");
     }
-    assert_eq!(place.run(&["cancel", "mails"]).status.code(), Some(2), "nothing is never all");
-    let preview = place.ok(&["cancel", "mails", "--kind", "mail", "--dry-run", "--plan", file]);
+    assert_eq!(sandbox.run(&["cancel", "mails"]).status.code(), Some(2), "no condition does not select all");
+    let preview = sandbox.ok(&["cancel", "mails", "--kind", "mail", "--dry-run", "--plan", file]);
     assert!(preview.starts_with("3 jobs would be cancelled"), "{preview}");
-    assert_eq!(place.run(&["cancel", "letters", "--plan", file]).status.code(), Some(2));
-    // The ids of the plan may be there too.
-    let other = Place::with_mails(1, 0);
+    assert_eq!(sandbox.run(&["cancel", "letters", "--plan", file]).status.code(), Some(2));
+    // Another storage may have jobs with the ids of the plan.
+    let other = Sandbox::with_mails(1, 0);
     let refused = other.run(&["cancel", "mails", "--plan", file]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(error_text(&refused).contains("the plan is for the storage "), "{}", error_text(&refused));
     other.ok(&["cancel", "mails", "--plan", file, "--any-storage"]);
-    let text = place.ok(&["cancel", "mails", "--plan", file]);
-    assert!(text.starts_with("requested for 3 jobs; no worker with a record serves the queue"), "{text}");
+    let text = sandbox.ok(&["cancel", "mails", "--plan", file]);
+    let requested = "cancellation requested for 3 jobs; no worker with a record serves the queue";
+    assert!(text.starts_with(requested), "{text}");
     let plan: serde_json::Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
     check("cancel_plan", &plan);
     let id = plan["jobs"][0]["id"].as_str().unwrap();
-    assert_eq!(place.json(&["cancel", "mails", id, "--status"])["state"], "requested");
+    assert_eq!(sandbox.json(&["cancel", "mails", id, "--status"])["state"], "requested");
 }
 
-// The letter proves nothing of a message that is not among those that were looked at.
+// A dead letter of the job does not prove that no other message of it waits among the messages not looked at.
 #[test]
 fn job_with_a_dead_letter_is_cancelled_if_another_message_of_it_may_wait() {
-    let place = Place::with_mails(0, 1);
+    let sandbox = Sandbox::with_mails(0, 1);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let mails = Storage::connect(&place.storage).await.unwrap().queue::<Mail>().await.unwrap();
+        let mails = Storage::connect(&sandbox.storage).await.unwrap().queue::<Mail>().await.unwrap();
         let mail = |number: u32| Mail { to: format!("{number}@example.org") };
         let sent = mails.send_all((0..10_001).map(mail)).delay(Duration::from_secs(3_600)).await.unwrap();
         assert!(sent.iter().all(Result::is_ok));
         mails.send(&mail(0)).id("dead-0").delay(Duration::from_secs(7_200)).await.unwrap();
     });
-    place.ok(&["cancel", "mails", "dead-0"]);
-    assert_eq!(place.json(&["cancel", "mails", "dead-0", "--status"])["state"], "requested");
+    sandbox.ok(&["cancel", "mails", "dead-0"]);
+    assert_eq!(sandbox.json(&["cancel", "mails", "dead-0", "--status"])["state"], "requested");
 }
 
 #[test]
-fn doctor_tells_what_stands_out() {
-    let place = Place::with_mails(1, 2);
-    place.ok(&["queue", "pause", "mails"]);
-    let checks = place.json(&["doctor"]);
+fn doctor_reports_warnings_first() {
+    let sandbox = Sandbox::with_mails(1, 2);
+    sandbox.ok(&["queue", "pause", "mails"]);
+    let checks = sandbox.json(&["doctor"]);
     check("checks", &checks);
     let verdict = |name: &str| {
         let found = checks.as_array().unwrap().iter().find(|check| check["check"] == name);
@@ -130,95 +131,95 @@ fn doctor_tells_what_stands_out() {
     }
     let verdicts: Vec<_> =
         checks.as_array().unwrap().iter().map(|check| check["verdict"] == "warning").collect();
-    assert!(verdicts.is_sorted_by(|one, next| one >= next), "what needs attention is first: {checks:#}");
-    assert_eq!(place.run(&["doctor", "--strict"]).status.code(), Some(1));
-    assert!(place.ok(&["queues"]).contains("no worker seen"));
-    let text = place.ok(&["doctor"]);
-    assert!(!text.contains("requests"), "a file costs none: {text}");
+    assert!(verdicts.is_sorted_by(|one, next| one >= next), "warnings come first: {checks:#}");
+    assert_eq!(sandbox.run(&["doctor", "--strict"]).status.code(), Some(1));
+    assert!(sandbox.ok(&["queues"]).contains("no worker seen"));
+    let text = sandbox.ok(&["doctor"]);
+    assert!(!text.contains("requests"), "a file has no costs: {text}");
     assert!(text.contains("1 queue") && !text.contains("1 queues") && !text.contains("-0"), "{text}");
-    assert_eq!(place.run(&["doctor", "--queue", "no-such-queue"]).status.code(), Some(1));
+    assert_eq!(sandbox.run(&["doctor", "--queue", "no-such-queue"]).status.code(), Some(1));
 }
 
 #[test]
-fn explanation_names_what_holds_a_job_up() {
-    let place = Place::with_mails(1, 1);
-    let dead = place.json(&["explain", "mails", "dead-0"]);
+fn explanation_names_the_reason_why_a_job_waits() {
+    let sandbox = Sandbox::with_mails(1, 1);
+    let dead = sandbox.json(&["explain", "mails", "dead-0"]);
     check("explanation", &dead);
     assert_eq!(dead["place"], "dead", "{dead}");
     assert_eq!(dead["reasons"][0]["code"], "dead_letter", "{dead}");
-    place.ok(&["queue", "pause", "mails"]);
-    let id = place.json(&["peek", "mails"])[0]["id"].as_str().unwrap().to_owned();
-    let waiting = place.json(&["explain", "mails", &id]);
+    sandbox.ok(&["queue", "pause", "mails"]);
+    let id = sandbox.json(&["peek", "mails"])[0]["id"].as_str().unwrap().to_owned();
+    let waiting = sandbox.json(&["explain", "mails", &id]);
     check("explanation", &waiting);
     assert_eq!(waiting["place"], "waiting", "{waiting}");
-    let text = place.ok(&["explain", "mails", &id]);
+    let text = sandbox.ok(&["explain", "mails", &id]);
     assert!(text.contains("\n  paused: ") && text.contains("\n  sent by "), "{text}");
 }
 
 #[test]
 fn journal_of_workers_is_searched() {
-    let place = Place::with_mails(0, 2);
-    let found = place.json(&["history", "--id", "dead-1", "--younger-than", "1d"]);
+    let sandbox = Sandbox::with_mails(0, 2);
+    let found = sandbox.json(&["history", "--id", "dead-1", "--younger-than", "1d"]);
     check("history", &found);
     assert_eq!(found["jobs"].as_array().unwrap().len(), 1);
     assert_eq!(found["jobs"][0]["outcome"], "dead_lettered");
-    assert!(place.ok(&["history"]).contains("rejected"));
+    assert!(sandbox.ok(&["history"]).contains("rejected"));
 }
 
 #[test]
 fn storage_without_schedules_leaders_and_batches_has_empty_lists() {
-    let place = Place::with_mails(0, 0);
-    check("schedules", &place.json(&["schedules", "list"]));
-    check("leaders", &place.json(&["leaders"]));
-    check("batches", &place.json(&["batches"]));
-    assert_eq!(place.run(&["schedules", "pause", "no-such-schedule"]).status.code(), Some(3));
+    let sandbox = Sandbox::with_mails(0, 0);
+    check("schedules", &sandbox.json(&["schedules", "list"]));
+    check("leaders", &sandbox.json(&["leaders"]));
+    check("batches", &sandbox.json(&["batches"]));
+    assert_eq!(sandbox.run(&["schedules", "pause", "no-such-schedule"]).status.code(), Some(3));
 }
 
 #[test]
-fn pause_without_an_end_is_not_taken_for_one_that_ends() {
-    let place = Place::with_mails(0, 0);
-    place.ok(&["queue", "create", "mails"]);
-    place.ok(&["queue", "pause", "mails", "--for", "1h", "--operator", "ada"]);
-    let refused = place.run(&["queue", "pause", "mails"]);
+fn pause_without_an_end_is_not_confused_with_one_that_ends() {
+    let sandbox = Sandbox::with_mails(0, 0);
+    sandbox.ok(&["queue", "create", "mails"]);
+    sandbox.ok(&["queue", "pause", "mails", "--for", "1h", "--operator", "ada"]);
+    let refused = sandbox.run(&["queue", "pause", "mails"]);
     assert_eq!(refused.status.code(), Some(1), "{}", error_text(&refused));
     let error = error_text(&refused);
     assert!(error.contains("paused already until") && error.contains("by ada"), "{error}");
     assert!(error.contains("--replace"), "{error}");
-    place.ok(&["queue", "pause", "mails", "--replace"]);
-    assert!(place.json(&["queue", "show", "mails"])["pause"]["until"].is_null());
-    assert_eq!(place.json(&["queue", "pause", "mails"])["changed"], false);
+    sandbox.ok(&["queue", "pause", "mails", "--replace"]);
+    assert!(sandbox.json(&["queue", "show", "mails"])["pause"]["until"].is_null());
+    assert_eq!(sandbox.json(&["queue", "pause", "mails"])["changed"], false);
 }
 
-// A script goes on with the plan of a dry run. audit 25, operator C2
+// A script continues with the plan of a dry run. audit 25, operator C2
 #[test]
 fn dry_run_of_a_cancellation_ends_as_the_cancellation_would() {
-    let place = Place::with_mails(1, 0);
-    let waiting = place.json(&["peek", "mails"])[0]["id"].as_str().unwrap().to_owned();
-    let output = place.run(&["cancel", "mails", &waiting, "no-such-job", "--dry-run"]);
+    let sandbox = Sandbox::with_mails(1, 0);
+    let waiting = sandbox.json(&["peek", "mails"])[0]["id"].as_str().unwrap().to_owned();
+    let output = sandbox.run(&["cancel", "mails", &waiting, "no-such-job", "--dry-run"]);
     assert_eq!(output.status.code(), Some(1), "{}", error_text(&output));
-    assert!(error_text(&output).contains("left out, having ended: 1 job"), "{}", error_text(&output));
+    assert!(error_text(&output).contains("already ended, and left out: 1 job"), "{}", error_text(&output));
     assert!(String::from_utf8_lossy(&output.stdout).starts_with("1 job would be cancelled"));
 }
 
 // audit 25, operator C17
 #[test]
-fn queues_says_that_the_records_of_workers_cannot_be_read() {
-    let place = Place::with_mails(1, 1);
-    assert!(place.ok(&["queues"]).contains("no worker seen"));
+fn queues_reports_that_the_records_of_workers_cannot_be_read() {
+    let sandbox = Sandbox::with_mails(1, 1);
+    assert!(sandbox.ok(&["queues"]).contains("no worker seen"));
     let rename = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute('ALTER TABLE jobqueue_container RENAME TO away')";
-    let file = place.path("jobs.db");
+    let file = sandbox.path("jobs.db");
     let done = Command::new("python3").args(["-c", rename]).arg(file).status().unwrap();
     assert!(done.success());
-    let output = place.run(&["queues"]);
+    let output = sandbox.run(&["queues"]);
     assert_eq!(output.status.code(), Some(0), "{}", error_text(&output));
     assert!(error_text(&output).contains("the records of workers cannot be read"), "{}", error_text(&output));
-    // audit 28, operator C2: the next list erased it.
-    let mut watch = place.command(&["queues", "--watch", "--interval", "100ms"]);
+    // audit 28, operator C2: the next list erased the message.
+    let mut watch = sandbox.command(&["queues", "--watch", "--interval", "100ms"]);
     let mut watching = watch.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let list = BufReader::new(watching.stdout.take().unwrap());
-    let is_said =
+    let is_in_the_list =
         list.lines().take(20).any(|line| line.unwrap().contains("the records of workers cannot be read"));
     watching.kill().unwrap();
     let _ = watching.wait().unwrap();
-    assert!(is_said);
+    assert!(is_in_the_list);
 }

@@ -1,4 +1,4 @@
-//! `queues --watch`: the list again and again, with the last figures of a storage that does not answer.
+//! `queues --watch`: repeats the list, with the last figures of a storage that does not answer.
 
 use std::io::{self, IsTerminal};
 use std::time::{Duration, SystemTime};
@@ -13,18 +13,17 @@ use super::{QueueRow, print, read};
 use crate::args::Global;
 use crate::contexts::items;
 use crate::exit::Failure;
-use crate::opening::{self, Lasting};
+use crate::opening::{self, LongLivedStorage};
 use crate::output::{Output, say};
 use crate::session::{Need, Session};
 use crate::text::{clean, time};
 
-/// The time after which a storage that does not answer holds up the lists of the others no longer.
-const PATIENCE: Duration = Duration::from_secs(9);
+/// The time for which the lists of other storages wait for a storage that does not answer.
+const READ_TIMEOUT: Duration = Duration::from_secs(9);
 
 /// The sequence that puts the cursor at the top and clears a terminal.
-const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
+const CLEAR_SCREEN: &str = "\u{1b}[H\u{1b}[2J";
 
-/// A storage that is watched.
 struct Watched {
     context: Option<String>,
     session: Session,
@@ -32,7 +31,7 @@ struct Watched {
     last: Option<(SystemTime, Vec<QueueRow>)>,
 }
 
-/// Prints the list every `interval` until `stop`.
+/// Prints the list every `interval` until `stop` fires.
 pub(super) async fn run(
     global: &Global,
     interval: Duration,
@@ -41,7 +40,7 @@ pub(super) async fn run(
     let mut watched = Vec::new();
     let mut later = FuturesUnordered::new();
     for (index, storage) in opening::open(global, Need::Read).await?.into_iter().enumerate() {
-        let Lasting { context, session, later: opened } = storage;
+        let LongLivedStorage { context, session, later: opened } = storage;
         watched.push(Watched { context, session, last: None });
         later.extend(opened.map(|opened| async move { (index, opened.await) }));
     }
@@ -64,18 +63,18 @@ pub(super) async fn run(
     };
     tokio::select! {
         biased;
-        // Nothing was interrupted: this is how it ends.
+        // A signal is the normal end of this command, so it is no failure.
         () = stop.cancelled() => Ok(()),
         ended = repeated => ended,
     }
 }
 
-/// Reads the list and prints it: as a table with the time at which it was read, in place of the one before.
+/// Reads the list and prints it. A table has the time of the read above it, and replaces the table before it.
 async fn list(output: Output, watched: &mut [Watched]) -> Result<(), Failure> {
     let began = SystemTime::now();
-    let late = |_| Err(Failure::Failed(format!("no answer within {PATIENCE:?}")));
+    let late = |_| Err(Failure::Failed(format!("no answer within {READ_TIMEOUT:?}")));
     let lists = watched.iter().map(async |storage| {
-        let list = timeout(PATIENCE, read(&storage.session)).await.unwrap_or_else(late);
+        let list = timeout(READ_TIMEOUT, read(&storage.session)).await.unwrap_or_else(late);
         list.map_or_else(|failure| (Err(failure), None), |(rows, note)| (Ok(rows), note))
     });
     let lists = join_all(lists).await;
@@ -91,15 +90,15 @@ async fn list(output: Output, watched: &mut [Watched]) -> Result<(), Failure> {
         head.extend(problem.or(note).map(|text| format!("\n{}", clean(&text))));
         shown.push((storage.context.clone(), list));
     }
-    // Without any list, the last screen stays.
+    // If the only storage has no list yet, this fails and the screen stays as it is.
     let shown = items(shown)?;
-    let clear = if io::stdout().is_terminal() { CLEAR } else { "" };
+    let clear = if io::stdout().is_terminal() { CLEAR_SCREEN } else { "" };
     crate::output::print(&format!("{clear}{head}"))?;
     print(output, &shown)
 }
 
 impl Watched {
-    /// Returns the newest list of the storage, and what is said of one that is not new.
+    /// Returns `list`, or after a failure the last list that could be read, with a message about the failure.
     fn latest(
         &mut self,
         began: SystemTime,
@@ -114,7 +113,7 @@ impl Watched {
         };
         let Some((read, rows)) = &self.last else { return (Err(failure), None) };
         let place = self.context.as_ref().map_or_else(String::new, |name| format!(" of `{name}`"));
-        let problem = format!("The figures{place} are those of {}: {}", time(*read), failure.into_text());
+        let problem = format!("The figures{place} are from {}: {}", time(*read), failure.into_text());
         (Ok(rows.clone()), Some(problem))
     }
 }
