@@ -1,4 +1,5 @@
-//! The batches of jobs, as far as they are proven: the headers of a child can be copied.
+//! The batches of jobs. Proves each claim to be a child of a batch, because the headers of a child can be
+//! copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,27 +14,31 @@ use tokio_util::sync::CancellationToken;
 
 use super::{RawBatch, RawJob};
 
-/// The number of batches that are read at the same time.
+/// The number of batches that are read concurrently.
 const AT_ONCE: usize = 8;
-/// The time for all batches of a look: it must end while the storage of blobs is away.
+/// The time for reading all batches that a search names: the search must end even if the blob storage is
+/// unavailable.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The time for all batches of a pass over the dead letters, which itself takes minutes where there are so many.
+/// The time for reading all batches that a pass over the dead letters names. The pass itself takes minutes if
+/// it names so many.
 const PASS_PATIENCE: Duration = Duration::from_secs(60);
 
-/// The secrets of the batches that a look has met, each read once; `None` for a batch that does not exist.
+/// The secrets of the batches that a search has met, each read once; `None` for a batch that does not exist.
 #[derive(Default)]
 pub(super) struct Memberships {
     secrets: BTreeMap<String, Option<String>>,
-    /// True if a batch could not be read: the look asks for no more.
+    /// True if a batch could not be read: the search reads no further batches.
     has_failed: bool,
 }
 
 impl Memberships {
-    /// Sets the batches of jobs that claim to be children, if the claim is proven: those of one batch, or of any. A claim to another batch
-    /// that cannot be read now stays a claim, and the job is shown without a batch.
+    /// Sets the batches of the jobs that claim to be children, if the claim is proven: claims to the batch
+    /// `of`, or to any. A claim to another batch that cannot be read now stays a claim, and the job is shown
+    /// without a batch.
     ///
     /// # Errors
-    /// The one batch cannot be read, or does not exist although a job claims to be its child: nothing proves the claim.
+    /// The batch `of` cannot be read, or does not exist although a job claims to be its child: nothing proves
+    /// the claim.
     pub(super) async fn prove(
         &mut self,
         storage: &Storage,
@@ -63,7 +68,8 @@ impl Memberships {
         Ok(())
     }
 
-    /// Returns how many children of batches there are that a pass has met, each counted once; `None` if a batch cannot be read, or not in time.
+    /// Returns the number of batch children that a pass has met, each counted once; `None` if a batch cannot
+    /// be read, or not in time.
     pub(super) async fn count(
         mut self,
         storage: &Storage,
@@ -85,7 +91,7 @@ impl Memberships {
         (!self.has_failed).then_some(places.len() as u64)
     }
 
-    /// Reads the secrets of batches, as far as they come before `patience` ends.
+    /// Reads the secrets of batches until `patience` ends.
     async fn read(&mut self, storage: &Storage, named: BTreeSet<String>, patience: impl Future<Output = ()>) {
         let unread = named.into_iter().filter(|batch| !self.secrets.contains_key(batch)).collect::<Vec<_>>();
         if self.has_failed || unread.is_empty() {
@@ -111,7 +117,7 @@ impl Memberships {
     }
 }
 
-/// A dead letter whose job claims to be a child for which its batch waits.
+/// A dead letter whose job claims to be a child that its batch waits for.
 pub(super) struct WaitedFor {
     claimed: ClaimedChild,
     source: String,

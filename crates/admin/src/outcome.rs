@@ -1,4 +1,4 @@
-//! The outcome of a redrive: the places in which the jobs of its plan are now.
+//! The outcome of a redrive: where the jobs of its plan are now.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -16,36 +16,39 @@ use super::{
     JobState, PlannedLetter,
 };
 
-/// The most jobs of each state, and of the history, among which those of a plan are looked for.
+/// The most jobs of each state, and of the history, that are searched for the jobs of a plan.
 const MAX_LOOKED_AT: usize = 100_000;
-/// The time by which the clock of a worker may differ from that of the storage, as for the journal.
+/// The assumed limit of the skew between a worker's clock and the storage's, as for the journal.
 const SKEW: Duration = Duration::from_secs(3_600);
 /// The precision of times in the journal.
 const ROUNDING: Duration = Duration::from_millis(1);
-/// The number of jobs that are read at once.
+/// The number of jobs in a page.
 const PAGE: usize = 1_000;
 
-/// The outcome of a plan that was redriven: the number of its jobs in each place. A job counts once, however many of its dead letters the
-/// plan names: a redrive puts back one of them, and deletes the others as copies.
+/// The outcome of a plan that was redriven: the number of its jobs in each place. A job counts once, even if
+/// the plan names several of its dead letters: a redrive puts back one of them, and deletes the others as
+/// copies.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct PlanOutcome {
-    /// The number of jobs whose dead letters were not put back or deleted. Where a storage does not keep the times at which letters come, as
-    /// Service Bus, also of jobs that have died again.
+    /// The number of jobs whose dead letters were not put back or deleted. If a storage does not keep the
+    /// times at which letters arrive, as Service Bus, also includes jobs that have died again.
     pub left: u64,
     /// The number of jobs that wait, are delayed, or run.
     pub open: u64,
-    /// The number of jobs that have ended and are no dead letters.
+    /// The number of jobs that have ended and are not dead letters.
     pub ended: u64,
     /// The jobs that are dead letters again.
     pub dead_again: Vec<DeadAgain>,
-    /// The number of jobs that were not found, while the storage does not show all: they have ended, or are delayed, or leased by a worker
-    /// without a record, or dead letters behind the first 32. Also texts that are no events, once they are put back: their messages have
-    /// other ids then.
+    /// The number of jobs that were not found, if the storage does not show all: they have ended, or are
+    /// delayed, or leased by a worker without a record, or dead letters behind the first 32. Also includes
+    /// texts that are not events, once they are put back: their messages then have other ids.
     pub unknown: u64,
-    /// True if there are dead letters that were not looked at, among which those that are unknown may be: [`Admin::search_outcome`] looks at all.
+    /// True if there are dead letters that were not read, and may include unknown jobs:
+    /// [`Admin::search_outcome`] reads all.
     pub more_letters: bool,
-    /// True if a look that receives dead letters has not met all: others hold some, or it was interrupted.
+    /// True if a search that receives dead letters has not met all: other readers have leased some, or the
+    /// search was interrupted.
     #[serde(skip)]
     pub(super) hidden_letters: bool,
 }
@@ -56,11 +59,11 @@ pub struct PlanOutcome {
 pub struct DeadAgain {
     /// The job.
     pub job: JobReference,
-    /// Its new error.
+    /// The error of the new dead letter.
     pub error: Option<String>,
 }
 
-/// The place in which a look has found a job. Of several messages of a job the last of these counts.
+/// Where a search has found a job. If several messages of a job are found, the last of these places counts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Nowhere,
@@ -69,21 +72,23 @@ enum Place {
     DeadAgain(Option<String>),
 }
 
-/// The ways in which a look is made.
+/// The options of a search.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LookFor {
-    /// True if it looks also behind the first 32 dead letters, which hides them from others meanwhile.
+    /// True if the search also receives the dead letters behind the first 32, which are invisible to other
+    /// readers during that time.
     pub(super) receives: bool,
-    /// True if all jobs were put back: a letter that was there before is a copy of one that was.
+    /// True if all jobs were put back: a letter from before the redrive is a copy of a letter that was put
+    /// back.
     pub(super) was_put_back: bool,
 }
 
 /// A job of a plan.
 struct Planned<'p> {
     job: &'p JobReference,
-    /// The messages of its letters; `None` is any message.
+    /// The messages of its letters; `None` means any message.
     messages: Vec<Option<&'p str>>,
-    /// True if its message has another id after a redrive.
+    /// True if its message gets another id in a redrive.
     is_text: bool,
 }
 
@@ -103,20 +108,20 @@ impl<'p> Planned<'p> {
     }
 }
 
-/// A look for the jobs of a plan.
+/// A search for the jobs of a plan.
 struct Search<'p> {
     jobs: Vec<&'p Planned<'p>>,
-    /// The time before which a dead letter is not one of a job that was put back; `None` if the storage does not keep the times at which
-    /// letters come.
+    /// The time of the plan: a letter that arrived earlier is not a new death of a job that was put back.
+    /// `None` if the storage does not keep the times at which letters arrive.
     before: Option<SystemTime>,
     was_put_back: bool,
     places: Vec<Place>,
     of_id: HashMap<&'p str, Vec<usize>>,
     /// True if a job that was not found is certainly in no queue.
     sees_all: bool,
-    /// True if there are dead letters that were not looked at.
+    /// True if there are dead letters that were not read.
     more_letters: bool,
-    /// True if the look received dead letters, and may not have met all.
+    /// True if the search received dead letters, and may not have met all.
     hidden_letters: bool,
 }
 
@@ -139,7 +144,7 @@ impl<'p> Search<'p> {
         }
     }
 
-    /// Takes note of a place of a job.
+    /// Records a place of a job.
     fn found(&mut self, source: &str, id: &str, place: impl Fn(&Planned<'_>) -> Place) {
         for index in self.of_id.get(id).into_iter().flatten() {
             let planned = self.jobs[*index];
@@ -152,7 +157,8 @@ impl<'p> Search<'p> {
 
     fn found_dead(&mut self, letter: &DeadLetter) {
         let inserted = letter.inserted();
-        // Times may be rounded to seconds: a letter of the same moment as the redrive may be a later one.
+        // Times may be rounded to seconds: a letter from the same moment as the redrive may be a later
+        // letter.
         let was_there = inserted.zip(self.before).is_some_and(|(inserted, before)| inserted < before);
         let is_later = inserted.zip(self.before).is_some_and(|(inserted, before)| inserted > before);
         let was_put_back = self.was_put_back;
@@ -164,7 +170,7 @@ impl<'p> Search<'p> {
                 _ if was_there && was_put_back => Place::Nowhere,
                 true => Place::Left,
                 false if is_any && !is_later => Place::Left,
-                // Another message of the job, which died before.
+                // Another message of the job, which died before the redrive.
                 false if was_there => Place::Nowhere,
                 false => Place::DeadAgain(letter.error.clone()),
             }
@@ -182,9 +188,10 @@ impl<'p> Search<'p> {
 }
 
 impl Admin {
-    /// Looks for the jobs of a plan that was redriven, without changing anything: which have ended, which wait or run, and which died
-    /// again. Where the storage shows all jobs, it reads up to 100,000 of each state. Elsewhere it reads the first 32 messages, the
-    /// records of workers and their journal, and what it does not see is [`unknown`](PlanOutcome::unknown).
+    /// Searches for the jobs of a plan that was redriven, without changing anything: which of them have
+    /// ended, which wait or run, and which died again. If the storage shows all jobs, the search reads up to
+    /// 100,000 of each state. Otherwise it reads the first 32 messages, the records of workers and their
+    /// journal, and jobs that are in none of these are [`unknown`](PlanOutcome::unknown).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -198,14 +205,16 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid`](jobqueue::ErrorKind::Invalid) if the plan is that of another storage; [`NotFound`](jobqueue::ErrorKind::NotFound) if there is
-    /// no such queue; [`Storage`](jobqueue::ErrorKind::Storage) when something cannot be read.
+    /// [`Invalid`](jobqueue::ErrorKind::Invalid) if the plan belongs to another storage;
+    /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue;
+    /// [`Storage`](jobqueue::ErrorKind::Storage) if something cannot be read.
     pub async fn outcome(&self, plan: &DeadLetterPlan) -> Result<PlanOutcome, Error> {
         self.outcome_with(plan, LookFor::default()).await
     }
 
-    /// Looks for the jobs that a redrive has put back, like [`outcome`](Self::outcome) for those of a plan: a dead letter that was there before
-    /// the redrive is a copy of one that was put back, and not [`left`](PlanOutcome::left).
+    /// Searches for the jobs that a redrive has put back, as [`outcome`](Self::outcome) does for the jobs of
+    /// a plan. A dead letter from before the redrive is a copy of a letter that was put back, and does not
+    /// count as [`left`](PlanOutcome::left).
     ///
     /// # Errors
     /// As [`outcome`](Self::outcome).
@@ -213,14 +222,16 @@ impl Admin {
         self.outcome_with(&report.plan(), LookFor { receives: false, was_put_back: true }).await
     }
 
-    /// Looks for the jobs of a plan like [`outcome`](Self::outcome), also behind the first 32 dead letters, which are invisible to others
-    /// meanwhile. Costs one request for 32 dead letters, and one for each to put it back.
+    /// Searches for the jobs of a plan like [`outcome`](Self::outcome), but also behind the first 32 dead
+    /// letters, which are invisible to other readers during that time. Costs one request for 32 dead letters,
+    /// and one for each letter to put it back.
     ///
     /// # Errors
-    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden) unless [`Action::Inspect`] is allowed; otherwise as [`outcome`](Self::outcome).
+    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden) unless [`Action::Inspect`] is allowed; otherwise as
+    /// [`outcome`](Self::outcome).
     ///
     /// # Cancel safety
-    /// If the future is dropped, dead letters that it held come back after at most 10 minutes.
+    /// If the future is dropped, the dead letters that it has leased come back after at most 10 minutes.
     pub async fn search_outcome(&self, plan: &DeadLetterPlan) -> Result<PlanOutcome, Error> {
         let work = self.outcome_with(plan, LookFor { receives: true, was_put_back: false });
         let summary = |outcome: &PlanOutcome| format!("{} jobs have ended", outcome.ended);
@@ -228,7 +239,6 @@ impl Admin {
         self.act(Action::Inspect, deed, work, summary).await
     }
 
-    /// Looks for the jobs of a plan in one of several ways.
     pub(super) async fn outcome_with(
         &self,
         plan: &DeadLetterPlan,
@@ -237,7 +247,7 @@ impl Admin {
         check_storage(plan.storage.as_deref(), self)?;
         let jobs = Planned::all(plan);
         let first = self.search(plan, jobs.iter().collect(), look).await?;
-        // A job that moved meanwhile may have been missed in every place.
+        // If a job moved during the first search, every read may have missed it.
         let again = match self.stop.is_cancelled() {
             true => Search { sees_all: false, ..Search::new(first.missing(), None, look) },
             false => self.search(plan, first.missing(), look).await?,
@@ -271,14 +281,15 @@ impl Admin {
         Ok(outcome)
     }
 
-    /// Looks once, in the order in which jobs move: running, waiting, running, dead.
+    /// Searches once, in the order in which jobs move: running, waiting, running, dead.
     async fn search<'p>(
         &self,
         plan: &DeadLetterPlan,
         jobs: Vec<&'p Planned<'p>>,
         look: LookFor,
     ) -> Result<Search<'p>, Error> {
-        // Where the service moves letters itself, the time of a letter is that of its message, by the clock of whoever sent it.
+        // A service that dead-letters messages itself gives a letter the time of its message, by the sender's
+        // clock.
         let arrivals_are_known = self.storage.queues().powers().dead_letters.is_none();
         let before = plan.before.filter(|_| arrivals_are_known);
         let (queue, mut search) = (plan.queue.as_str(), Search::new(jobs, before, look));
@@ -304,7 +315,7 @@ impl Admin {
         Ok(search)
     }
 
-    /// Looks for jobs that wait or run.
+    /// Searches for the waiting and running jobs.
     async fn search_queue(&self, queue: &str, search: &mut Search<'_>) -> Result<(), Error> {
         for worker in self.workers().await? {
             for run in worker.record.running.iter().filter(|run| run.queue == queue) {
@@ -343,16 +354,18 @@ impl Admin {
         }
     }
 
-    /// Returns the sources of the jobs, by their ids, that have completed since the plan was made, as far as the journal says it.
+    /// Returns the sources of the jobs that have completed since the plan was made, by job id, as far as the
+    /// journal shows it.
     async fn completed(&self, plan: &DeadLetterPlan) -> Result<HashMap<String, Vec<String>>, Error> {
         let Some(before) = plan.before else { return Ok(HashMap::new()) };
-        // The ends are by the clocks of workers.
+        // Ends are recorded by the clocks of workers.
         let since = before.checked_sub(SKEW).unwrap_or(SystemTime::UNIX_EPOCH);
         let filter = HistoryFilter::new().queue(&plan.queue).since(since).outcome("completed");
-        // The operator may not be allowed to read the history: then nothing is known of it.
+        // An operator who may not read the history gets an outcome without it.
         let jobs = self.history(&filter.limit(MAX_LOOKED_AT)).await.map(|page| page.jobs).unwrap_or_default();
         let mut completed = HashMap::<_, Vec<_>>::new();
-        // The insertions are by the clock of the storage, to the millisecond. An earlier message is one of an earlier life.
+        // Insertions are recorded by the storage's clock, to the millisecond. A message inserted earlier
+        // belongs to an earlier life of the job.
         let is_later = |end: &HistoryRecord| {
             let inserted = parse_rfc3339(&end.inserted);
             inserted.is_none_or(|at| before <= at + ROUNDING || is_of_this_life(at, before))

@@ -1,4 +1,4 @@
-//! The upkeep of a storage: sweeping, and the difference between the clocks.
+//! The maintenance of a storage: sweeping, and measuring the clock skew.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,22 +17,24 @@ use super::{Action, Admin};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ClockSkew {
-    /// The difference.
+    /// The size of the difference.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub by: Duration,
     /// True if the clock of this process is ahead.
     pub ahead: bool,
-    /// The error of the measurement: the time that the request took, and the second to which a storage may round.
+    /// The error of the measurement: half the time of the request, and the second to which a storage may
+    /// round.
     #[serde(rename = "uncertain_seconds", serialize_with = "seconds")]
     pub uncertain: Duration,
 }
 
 impl Admin {
-    /// Removes blobs that no job can need any more, as [`sweep`] does. With
-    /// [`dry_run`](SweepOptions::dry_run) it only counts, which is always allowed.
+    /// Removes blobs that no job can need any more, like [`sweep`]. With [`dry_run`](SweepOptions::dry_run)
+    /// it only counts them, which is always allowed.
     ///
     /// # Errors
-    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden); [`Storage`](jobqueue::ErrorKind::Storage) if a listing or the count of a queue fails.
+    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden); [`Storage`](jobqueue::ErrorKind::Storage) if a listing
+    /// or the count of a queue fails.
     ///
     /// # Cancel safety
     /// As [`sweep`].
@@ -49,11 +51,12 @@ impl Admin {
         self.act(Action::Sweep, deed, work, summary).await
     }
 
-    /// Measures the difference between the clock of this process and that of the storage: writes a small blob beside the records of workers,
-    /// and removes it. Needs [`Action::Inspect`]. Costs two requests.
+    /// Measures the difference between the clock of this process and the storage's: writes a small blob next
+    /// to the records of workers, and removes it. Needs [`Action::Inspect`]. Costs two requests.
     ///
     /// # Errors
-    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden); [`Storage`](jobqueue::ErrorKind::Storage) when the blob cannot be written.
+    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden); [`Storage`](jobqueue::ErrorKind::Storage) if the blob
+    /// cannot be written or removed.
     ///
     /// # Cancel safety
     /// If the future is dropped, the blob may remain for a day, until a worker removes it.

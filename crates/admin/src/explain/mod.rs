@@ -1,4 +1,4 @@
-//! Finds one job and explains why it does not run. Reads; changes nothing.
+//! Finds one job and explains why it does not run. Only reads.
 
 mod explanation;
 mod obstacle;
@@ -26,7 +26,7 @@ pub use senders::IdentifiedJob;
 /// The records of workers and the request to cancel a job, as far as they can be read.
 struct InBlobs {
     workers: Vec<WorkerOverview>,
-    /// The storage's time; that of this process if the records cannot be read.
+    /// The storage's time; this process's if the records cannot be read.
     now: SystemTime,
     sees_workers: bool,
     cancellation: Option<(Cancellation, SystemTime)>,
@@ -35,23 +35,27 @@ struct InBlobs {
 }
 
 impl Admin {
-    /// Returns the state of a job and the reasons why it does not run. It reads the records of workers, the first 32
-    /// messages of the queue and the first 32 dead letters; where the storage shows all jobs, the first 10,000 of each state. Costs up to
-    /// twenty requests, one for each worker, one for each 1,000 jobs and dead letters of which it reads the state, and for a job in order three more with one for
-    /// each 32 jobs of its key, or, where the storage keeps the order, those of [`groups`](Self::groups). A job that seems to be in no queue any more costs them twice.
+    /// Returns the state of a job and the reasons why it does not run. Reads the records of workers, the
+    /// first 32 messages of the queue and the first 32 dead letters; if the storage shows all jobs, the first
+    /// 10,000 of each state. Costs up to twenty requests, one for each worker, and one for each 1,000 jobs
+    /// and dead letters of which it reads the state. A job in order costs three more and one for each 32 jobs
+    /// of its key, or, if the storage keeps the order, the requests of [`groups`](Self::groups). If the job
+    /// seems to be in no queue any more, all of these are made twice.
     ///
-    /// If the records of workers, the requests to cancel jobs, the order of the key or the blob of the payload cannot be read, or not within 8 seconds, a
-    /// [reason](Explanation::reasons) says so, and nothing that they would show is concluded.
+    /// If the records of workers, the requests to cancel jobs, the order of the key or the blob of the
+    /// payload cannot be read, or not within 8 seconds, a [reason](Explanation::reasons) says so, and the
+    /// explanation draws no conclusion from them.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when anything else but the history cannot be read.
+    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) if
+    /// anything else but the history cannot be read.
     pub async fn explain(&self, job: &JobReference) -> Result<Explanation, Error> {
         let found = self.look_for(job).await?;
-        // A job that moved meanwhile may have been missed in every place.
+        // If the job moved during the search, every read may have missed it.
         if found.has_ended { self.look_for(job).await } else { Ok(found) }
     }
 
-    /// Looks once, in the order in which a job moves.
+    /// Searches once, in the order in which a job moves.
     async fn look_for(&self, job: &JobReference) -> Result<Explanation, Error> {
         let queue = self.queue(&job.queue).await?;
         let InBlobs { workers, now, sees_workers, cancellation, unread } = self.look_at_blobs(job).await;
@@ -61,10 +65,11 @@ impl Admin {
         if found.place == JobPlace::Unseen {
             sees_jobs = self.find_waiting(&mut found, &queue).await?;
         }
-        // Where the storage does not show the jobs that run, only the records of workers prove that none of them runs it.
+        // If the storage does not show running jobs, only the records of workers prove that no worker runs
+        // the job.
         let sees_jobs = sees_jobs && (sees_workers || self.shows_all_jobs());
         let sees_dead = found.place == JobPlace::Unseen && self.find_dead(&mut found, &queue).await?;
-        // A message that certainly is in no queue has no lease.
+        // A message that is certainly in no queue has no lease.
         let may_run = found.place == JobPlace::Running || found.place == JobPlace::Unseen && !sees_jobs;
         if found.run.is_none() && may_run {
             found.find_lost_run(&gone, &queue);
@@ -84,7 +89,7 @@ impl Admin {
             Memberships::default().prove(&self.storage, slice::from_mut(&mut message), None).await?;
             if matches!(message.state, JobState::Waiting | JobState::Delayed | JobState::BackingOff) {
                 let until = delayed(&message, now).or_else(|| waits_until(&message, now));
-                // The delay of a job that waits for another of its key holds it up after that one.
+                // A job that waits for another of its key is held up by its delay only after that job.
                 let (first, last) =
                     if message.is_due_after_turn(now) { (None, until) } else { (until, None) };
                 found.reasons.splice(0..0, first);
@@ -104,7 +109,7 @@ impl Admin {
         Ok(found)
     }
 
-    /// Reads what is in blobs, which on Azure Storage and Service Bus are in another service than the queues.
+    /// Reads the blobs, which on Azure Storage and Service Bus are in another service than the queues.
     async fn look_at_blobs(&self, job: &JobReference) -> InBlobs {
         let (workers, cancellation) = join!(in_time(self.workers_at()), in_time(self.cancellation_at(job)));
         let mut unread = Vec::new();
@@ -121,7 +126,8 @@ impl Admin {
         InBlobs { workers, now, sees_workers, cancellation, unread }
     }
 
-    /// Finds a job among all messages of its queue, or among those that a peek shows. Returns whether it is certainly not there.
+    /// Finds a job among all messages of its queue, or among those that a peek shows. Returns whether it is
+    /// certainly not there.
     async fn find_waiting(&self, found: &mut Explanation, queue: &QueueOverview) -> Result<bool, Error> {
         if !self.shows_all_jobs() {
             found.find_message(self.peek_without_batches(&found.job.queue).await?);
@@ -144,7 +150,7 @@ impl Admin {
     async fn find_dead(&self, found: &mut Explanation, queue: &QueueOverview) -> Result<bool, Error> {
         let of_job = DeadLetterFilter::new().ids([&found.job.id]);
         let dead = match self.dead_letters_without_batches(&found.job.queue, &of_job).await {
-            // The overview says it if their queue cannot be read.
+            // If the queue of the dead letters cannot be read, the overview says so.
             Err(_) if queue.dead_letters.is_none() => return Ok(false),
             dead => dead?,
         };
@@ -152,15 +158,16 @@ impl Admin {
         Ok(dead.complete)
     }
 
-    /// Finds the end of a job in the history, which proves that it has ended only if it `is_certain` that it is in no queue.
+    /// Finds the end of a job in the history. The end is proof that the job has ended only if it `is_certain`
+    /// that the job is in no queue.
     async fn find_end(&self, found: &mut Explanation, is_certain: bool) {
         let of_job = HistoryFilter::new().queue(&found.job.queue).id(&found.job.id);
-        // The operator may not be allowed to read the history: then nothing is known of it.
+        // An operator who may not read the history gets an explanation without it.
         let history = in_time(self.history(&of_job)).await;
         let jobs = history.map_or_else(|_| Vec::new(), |page| page.jobs);
         let Some(end) = jobs.into_iter().find(|end| found.job.is(&end.source, &end.id)) else { return };
-        // A dead letter may have been put back since, or be among those that were not looked at; the message of an uncertain
-        // completion may be delivered again.
+        // A dead letter may have been put back since, or be among the letters that were not read; the message
+        // of an uncertain completion may be delivered again.
         if is_certain || end.outcome == "completed" {
             found.place = JobPlace::Ended;
         }
