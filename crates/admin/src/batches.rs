@@ -102,7 +102,7 @@ pub struct BatchDetail {
     pub continuation_queue: Option<String>,
     /// The children that have not ended, dead letters first: at most 100.
     pub open: Vec<OpenChild>,
-    /// The queues in which some of these children wait and cannot start, each with the reason.
+    /// The queues in which some of these children wait and do not start, each with the reason.
     pub held_up: BTreeMap<String, QueueHold>,
     /// The queues that could not be read: `unseen` children may be there.
     pub unread: Vec<String>,

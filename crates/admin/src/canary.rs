@@ -78,7 +78,7 @@ impl Unseen {
 
 impl Admin {
     /// Waits until all jobs of a plan have ended. Calls `waits` after each check at which some have not, with
-    /// the reason why they cannot start.
+    /// the reason why they do not start.
     ///
     /// # Errors
     /// The reason why no more jobs must be put back.

@@ -114,7 +114,7 @@ impl Admin {
         Ok(all.iter().filter(|name| !is_of_another(name)).cloned().collect())
     }
 
-    /// Returns why jobs that wait in a queue cannot start; `None` also if the reason cannot be read.
+    /// Returns why jobs that wait in a queue do not start; `None` also if the reason cannot be read.
     pub(super) async fn hold_of(&self, queue: &str) -> Option<QueueHold> {
         let (queue, workers) = join!(self.queue(queue), self.workers());
         queue.ok()?.hold(&workers.ok()?)
@@ -223,7 +223,7 @@ pub struct EffectiveSetting {
     pub is_set: bool,
 }
 
-/// The reason why jobs that wait in a queue cannot start.
+/// The reason why jobs that wait in a queue do not start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
@@ -253,7 +253,7 @@ impl fmt::Display for QueueHold {
 }
 
 impl QueueOverview {
-    /// Returns why jobs that wait in the queue cannot start; `None` if no reason is known.
+    /// Returns why jobs that wait in the queue do not start; `None` if no reason is known.
     pub fn hold(&self, workers: &[WorkerOverview]) -> Option<QueueHold> {
         let is_unserved = || self.is_unserved(workers).then_some(QueueHold::NoWorker);
         self.pause.clone().map(QueueHold::Paused).or_else(is_unserved)

@@ -20,7 +20,7 @@ pub struct BulkProgress {
     pub total: Option<u64>,
     /// True while a redrive waits until the jobs of its canary have ended.
     pub waits: bool,
-    /// During that wait, the reason why these jobs cannot start.
+    /// During that wait, the reason why these jobs do not start.
     pub held_up: Option<QueueHold>,
 }
 
@@ -31,8 +31,8 @@ pub struct BulkProgress {
 pub struct BulkReport {
     /// The queue.
     pub queue: String,
-    /// Dead letters that arrived after this time, by the storage's clock, were left alone. The start of the
-    /// operation, or of the dry run that made its plan.
+    /// Dead letters that arrived after this time, by the storage's clock, were left alone. It is the start of
+    /// the operation, or of the dry run that made its plan.
     #[serde(serialize_with = "exact_time_option")]
     pub before: Option<SystemTime>,
     /// True for a dry run: the jobs are those that would have been changed.
