@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_json() {
+    fn names_equal_the_json_names() {
         for action in Action::ALL {
             assert_eq!(serde_json::to_string(action).unwrap(), format!("\"{action}\""));
             assert_eq!(Action::from_name(action.name()), Some(*action));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn two_levels_together_allow_no_more_than_each() {
+    fn intersection_allows_only_actions_of_both_levels() {
         let some = AccessLevel::only([Action::Pause, Action::Send]);
         let other = AccessLevel::only([Action::Purge, Action::Send]);
         assert_eq!(some.and(&other), AccessLevel::only([Action::Send]));

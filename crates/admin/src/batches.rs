@@ -14,13 +14,13 @@ use super::text::rfc3339_option;
 use super::{Admin, DeadLetterFilter, DeadLetterPage, QueueHold, RawJob, WorkerOverview};
 
 /// The number of queues that are read concurrently.
-const AT_ONCE: usize = 8;
+const CONCURRENT_READS: usize = 8;
 /// The most pages of 5,000 blobs that a listing of all batches reads.
-const PAGES: usize = 40;
+const MAX_PAGES: usize = 40;
 /// The depth below which batches are not indented further.
-const DEEPEST: usize = 20;
+const MAX_INDENT: usize = 20;
 /// The most open children that [`Admin::batch`] names.
-const MOST: usize = 100;
+const MAX_NAMED_CHILDREN: usize = 100;
 
 /// All batches that were found.
 #[derive(Debug, Clone, Serialize)]
@@ -151,7 +151,7 @@ impl BatchList {
         left.extend(roots.into_iter().rev().map(|root| (0, root)));
         while let Some((depth, batch)) = left.pop() {
             let branch = if depth == 0 { "" } else { "└ " };
-            tree.push(("· ".repeat(depth.clamp(1, DEEPEST) - 1) + branch, batch));
+            tree.push(("· ".repeat(depth.clamp(1, MAX_INDENT) - 1) + branch, batch));
             let below = nested.remove(batch.id.as_str()).unwrap_or_default();
             left.extend(below.into_iter().rev().map(|batch| (depth + 1, batch)));
         }
@@ -170,8 +170,8 @@ impl Admin {
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) when the records cannot be listed.
     pub async fn batches(&self) -> Result<BatchList, Error> {
-        let (found, complete) = batches(&self.storage, PAGES).await?;
-        let (dead, looked_at_all) = match found.iter().all(|batch| batch.finished) {
+        let (found, complete) = batches(&self.storage, MAX_PAGES).await?;
+        let (dead, read_all) = match found.iter().all(|batch| batch.finished) {
             true => (BTreeMap::new(), true),
             // If the queues cannot be listed, the records still show everything else.
             false => self.dead_children().await.unwrap_or_default(),
@@ -191,7 +191,7 @@ impl Admin {
                 failed,
                 ended_is_exact,
                 dead,
-                dead_is_exact: (looked_at_all && ended_is_exact)
+                dead_is_exact: (read_all && ended_is_exact)
                     || batch.finished
                     || batch.children == Some(ended + dead),
                 sealed: batch.sealed,
@@ -206,11 +206,11 @@ impl Admin {
     /// Returns the numbers of the dead-lettered children by batch, and whether all dead letters were read.
     async fn dead_children(&self) -> Result<(BTreeMap<String, BTreeSet<u64>>, bool), Error> {
         let queues = self.queue_names().await?.into_iter().filter(|queue| !queue.is_dead_letter());
-        let looks = queues.map(|queue| async move { self.some_dead_letters(&queue).await });
+        let reads = queues.map(|queue| async move { self.first_dead_letters(&queue).await });
         let (mut dead, mut is_exact) = (BTreeMap::<_, BTreeSet<_>>::new(), true);
-        let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
-        while let Some(look) = looks.next().await {
-            let page = look.unwrap_or_default();
+        let mut reads = stream::iter(reads).buffer_unordered(CONCURRENT_READS);
+        while let Some(read) = reads.next().await {
+            let page = read.unwrap_or_default();
             is_exact &= page.complete && page.letters.iter().all(|letter| letter.claimed.is_none());
             for batch in page.letters.into_iter().filter_map(|letter| letter.batch) {
                 dead.entry(batch.id).or_default().extend(batch.index);
@@ -221,9 +221,11 @@ impl Admin {
 
     /// Returns the first dead letters of a queue; none if the queue has been deleted, or its name is too long
     /// to have a dead-letter queue.
-    async fn some_dead_letters(&self, queue: &QueueName) -> Result<DeadLetterPage, Error> {
+    async fn first_dead_letters(&self, queue: &QueueName) -> Result<DeadLetterPage, Error> {
         match self.dead_letters(queue.as_str(), &DeadLetterFilter::new()).await {
-            Err(e) if has_none(&e) => Ok(DeadLetterPage { complete: true, ..DeadLetterPage::default() }),
+            Err(e) if means_no_messages(&e) => {
+                Ok(DeadLetterPage { complete: true, ..DeadLetterPage::default() })
+            }
             page => page,
         }
     }
@@ -255,7 +257,7 @@ impl Admin {
             let unseen = OpenChild { index, job, source: None, place, batch: None, queue: None, error: None };
             OpenChild { batch, ..places.get(&index).cloned().unwrap_or(unseen) }
         };
-        let open: Vec<_> = dead.iter().copied().chain(others).take(MOST).map(child).collect();
+        let open: Vec<_> = dead.iter().copied().chain(others).take(MAX_NAMED_CHILDREN).map(child).collect();
         let waiting =
             open.iter().filter(|child| child.place == "waiting").filter_map(|child| child.queue.clone());
         let mut held_up = BTreeMap::new();
@@ -284,14 +286,14 @@ impl Admin {
     async fn children_of(&self, id: &str) -> Result<FoundChildren, Error> {
         let (mut places, mut unread, mut dead_is_exact) = (BTreeMap::new(), Vec::new(), true);
         let queues = self.queue_names().await?.into_iter().filter(|queue| !queue.is_dead_letter());
-        let looks = queues.map(|queue| async move {
+        let reads = queues.map(|queue| async move {
             let waiting = self.peek(queue.as_str()).await;
-            let dead = self.some_dead_letters(&queue).await;
+            let dead = self.first_dead_letters(&queue).await;
             (queue, waiting, dead)
         });
-        let mut looks = stream::iter(looks).buffered(AT_ONCE);
-        while let Some((queue, waiting, dead)) = looks.next().await {
-            if waiting.as_ref().is_err_and(|e| !has_none(e)) || dead.is_err() {
+        let mut reads = stream::iter(reads).buffered(CONCURRENT_READS);
+        while let Some((queue, waiting, dead)) = reads.next().await {
+            if waiting.as_ref().is_err_and(|e| !means_no_messages(e)) || dead.is_err() {
                 unread.push(queue.to_string());
             }
             let dead = dead.unwrap_or_default();
@@ -325,7 +327,7 @@ impl Admin {
 
 /// Returns whether the error of a read means that the queue has no messages: it was deleted, or its name is
 /// too long to have a dead-letter queue.
-fn has_none(error: &Error) -> bool {
+fn means_no_messages(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Invalid)
 }
 

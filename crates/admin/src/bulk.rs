@@ -8,7 +8,7 @@ use jobqueue::{Error, ErrorKind};
 
 use super::dead_letters::{DeadLetterFilter, selecting};
 use super::errors::ErrorCounts;
-use super::event::{Changes, Deed};
+use super::event::{ActionResult, ActionTarget};
 use super::given::Given;
 use super::membership::{Memberships, WaitedFor};
 use super::plan::check_storage;
@@ -120,7 +120,7 @@ impl<'a> Bulk<'a> {
     /// If the future is dropped, the dead letters that it has leased come back after at most 10 minutes; the
     /// letter in progress may be in both queues.
     pub async fn run(mut self) -> Result<BulkReport, Error> {
-        let (admin, deed) = (self.admin, self.deed());
+        let (admin, target) = (self.admin, self.target());
         let action = match (self.dry_run, self.purges) {
             (true, _) => Action::Inspect,
             (false, true) => Action::Purge,
@@ -128,7 +128,7 @@ impl<'a> Bulk<'a> {
         };
         let verb = if self.purges { "deleted" } else { "put back" };
         let would = if self.dry_run { "would be " } else { "" };
-        let changes = |report: &BulkReport| {
+        let to_result = |report: &BulkReport| {
             let stopped =
                 report.stopped.as_ref().map(|why| format!("; it ended early: {why}")).unwrap_or_default();
             let jobs = report.jobs.iter().chain(&report.of_copies).chain(&report.maybe_changed);
@@ -138,7 +138,7 @@ impl<'a> Bulk<'a> {
                 copies => format!(", {copies} {would}deleted as copies"),
             };
             let skipped = report.skipped.len();
-            Changes {
+            ActionResult {
                 detail: format!("{} {would}{verb}{copies}, {skipped} skipped{stopped}", report.count),
                 jobs: jobs.cloned().collect(),
             }
@@ -149,10 +149,10 @@ impl<'a> Bulk<'a> {
                 None => self.pass(None).await,
             }
         };
-        admin.act_on_jobs(action, deed, work, changes).await
+        admin.act_on_jobs(action, target, work, to_result).await
     }
 
-    fn deed(&self) -> Deed {
+    fn target(&self) -> ActionTarget {
         let (selection, jobs) = match &self.selection {
             Selection::Filter(filter) => (filter.to_string(), Vec::new()),
             Selection::Plan(plan) => (format!("a plan of {} dead letters", plan.letters.len()), plan.jobs()),
@@ -163,7 +163,7 @@ impl<'a> Bulk<'a> {
         let parts = Some(selection).filter(|text| !text.is_empty()).into_iter();
         let parts = parts.chain(limit).chain(rate).chain(canary);
         let selection = parts.collect::<Vec<_>>().join(", ");
-        Deed { subject: format!("dead letters of {}", self.queue), selection, jobs }
+        ActionTarget { subject: format!("dead letters of {}", self.queue), selection, jobs }
     }
 
     /// Passes over the dead letters once. Leaves alone those that arrived after `before`.

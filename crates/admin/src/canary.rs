@@ -7,21 +7,22 @@ use jobqueue_storage::text::chain;
 use tokio::time::{Instant, sleep};
 
 use super::bulk::Bulk;
-use super::outcome::LookFor;
+use super::outcome::SearchMode;
 use super::report::{BulkProgress, BulkReport};
 use super::{Admin, DeadLetterPlan, PlanOutcome, QueueHold};
 
 /// The time between the first two checks of the canary's jobs. It doubles after each check, up to the
 /// maximum, because a check reads jobs until it has found them.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
-const MAX_PAUSE: Duration = Duration::from_secs(60);
+const FIRST_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// The time after which the wait ends if no check finds the jobs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const UNSEEN_TIMEOUT: Duration = Duration::from_secs(120);
 /// The least number of checks that must have missed them.
-const LOOKS: u32 = 3;
+const MIN_UNSEEN_CHECKS: u32 = 3;
 
 /// The reason in the report of a redrive that was stopped during the wait.
-const STOPPED: &str = "it was stopped before the jobs of the canary, which are back in the queue, had ended";
+const STOPPED_DURING_WAIT: &str =
+    "it was stopped before the jobs of the canary, which are back in the queue, had ended";
 
 impl Bulk<'_> {
     /// Puts back the jobs of the canary, waits until they have ended, and puts back the others.
@@ -61,18 +62,18 @@ impl Bulk<'_> {
 /// found. A check that failed does not count. Nor does a check that did not meet all dead letters, if the
 /// storage shows all other jobs.
 #[derive(Default)]
-struct Unseen {
-    looks: u32,
+struct UnseenChecks {
+    checks: u32,
     since: Option<Instant>,
 }
 
-impl Unseen {
+impl UnseenChecks {
     /// Counts a check. Returns whether the jobs were missing often enough, and for long enough, to end the
     /// wait.
-    fn look(&mut self) -> bool {
-        self.looks += 1;
+    fn count(&mut self) -> bool {
+        self.checks += 1;
         let since = *self.since.get_or_insert_with(Instant::now);
-        self.looks >= LOOKS && since.elapsed() >= PATIENCE
+        self.checks >= MIN_UNSEEN_CHECKS && since.elapsed() >= UNSEEN_TIMEOUT
     }
 }
 
@@ -87,17 +88,17 @@ impl Admin {
         plan: &DeadLetterPlan,
         mut waits: impl FnMut(Option<QueueHold>),
     ) -> Result<(), String> {
-        let (mut unseen, mut pause) = (Unseen::default(), LOOK_EVERY);
+        let (mut unseen, mut interval) = (UnseenChecks::default(), FIRST_CHECK_INTERVAL);
         loop {
-            let mut outcome = self.look_at_canary(plan, false).await?;
+            let mut outcome = self.check_canary(plan, false).await?;
             // Only if no job of the canary waits or runs: this check receives all dead letters.
             if outcome.as_ref().is_some_and(|outcome| outcome.open == 0) {
-                outcome = self.look_at_canary(plan, true).await?;
+                outcome = self.check_canary(plan, true).await?;
             }
             let held_up = match outcome {
                 None => Some(QueueHold::Unread),
                 Some(outcome) if outcome.open > 0 => {
-                    unseen = Unseen::default();
+                    unseen = UnseenChecks::default();
                     self.hold_of(&plan.queue).await
                 }
                 Some(outcome) if outcome.unknown == 0 => return Ok(()),
@@ -105,7 +106,7 @@ impl Admin {
                 Some(outcome) if outcome.hidden_letters && self.shows_all_jobs() => {
                     Some(QueueHold::HiddenLetters)
                 }
-                Some(_) if unseen.look() => {
+                Some(_) if unseen.count() => {
                     let text = "jobs of the canary are not to be seen: this storage does not show whether they have ended";
                     return Err(text.to_owned());
                 }
@@ -114,10 +115,10 @@ impl Admin {
             waits(held_up);
             tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return Err(STOPPED.to_owned()),
-                () = sleep(pause) => {}
+                () = self.stop.cancelled() => return Err(STOPPED_DURING_WAIT.to_owned()),
+                () = sleep(interval) => {}
             }
-            pause = (pause * 2).min(MAX_PAUSE);
+            interval = (interval * 2).min(MAX_CHECK_INTERVAL);
         }
     }
 
@@ -125,12 +126,12 @@ impl Admin {
     ///
     /// # Errors
     /// A job of the canary is a dead letter, or the check failed.
-    async fn look_at_canary(
+    async fn check_canary(
         &self,
         plan: &DeadLetterPlan,
         receives: bool,
     ) -> Result<Option<PlanOutcome>, String> {
-        let outcome = match self.outcome_with(plan, LookFor { receives, was_put_back: true }).await {
+        let outcome = match self.outcome_with(plan, SearchMode { receives, was_put_back: true }).await {
             Err(error) if error.is_retryable() => return Ok(None),
             outcome => outcome.map_err(|error| format!("the canary cannot be watched: {}", chain(&error)))?,
         };

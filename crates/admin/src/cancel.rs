@@ -18,7 +18,7 @@ use super::plan::check_storage;
 use super::{Action, Admin, CancelPlan, JobReference};
 
 /// The number of concurrent requests.
-const AT_ONCE: usize = 16;
+const CONCURRENT_REQUESTS: usize = 16;
 /// The number of consecutive failures after which no further request is made.
 const MAX_FAILURES: usize = 3;
 /// The longest time, on any storage, until a newly sent job certainly has a later time than the request:
@@ -148,7 +148,7 @@ impl Admin {
             }
         };
         let summary = |report: &CancelReport| format!("requested from {} workers", report.workers);
-        self.act(Action::Cancel, plan.deed(), work, summary).await
+        self.act(Action::Cancel, plan.target(), work, summary).await
     }
 
     /// Notifies the workers of the plan's queues of the requests. Returns no earlier than after `wait`: a job
@@ -168,7 +168,7 @@ impl Admin {
     /// The wait is `None` if certainly no request was made.
     async fn make_requests(&self, requests: Vec<CancelRequest>) -> (usize, Option<Duration>, Option<Error>) {
         let make = |request: CancelRequest| async move { self.requests().make(&request).await };
-        let mut answers = stream::iter(requests).map(make).buffer_unordered(AT_ONCE);
+        let mut answers = stream::iter(requests).map(make).buffer_unordered(CONCURRENT_REQUESTS);
         let (mut made, mut wait, mut failure, mut failed_in_a_row) = (0, None, None, 0);
         while failed_in_a_row < MAX_FAILURES
             && let Some(answer) = answers.next().await

@@ -6,15 +6,15 @@ use jobqueue::__internals::{batch_children, batch_source};
 use jobqueue::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
-use super::event::Deed;
-use super::jobs::{MAX_SEARCHED, PAGE};
+use super::event::ActionTarget;
+use super::jobs::{MAX_SEARCHED, PAGE_SIZE};
 use super::membership::Memberships;
 use super::{Admin, JobFilter, JobReference, JobState, RawJob};
 
 /// The most jobs in a plan.
 const MAX_PLANNED: usize = 100_000;
 /// The most searches through all jobs until a search finds no new one.
-const MAX_LOOKS: u32 = 8;
+const MAX_SEARCHES: u32 = 8;
 
 /// The jobs that a cancellation covers, and no others: the jobs that [`Admin::plan_cancel`] has found, or
 /// named jobs. In JSON it is a file that one operator writes and another executes; unknown fields are
@@ -55,14 +55,14 @@ impl CancelPlan {
         Self { storage: None, jobs: jobs.into_iter().collect(), complete: true }
     }
 
-    pub(super) fn deed(&self) -> Deed {
+    pub(super) fn target(&self) -> ActionTarget {
         if let [job] = &self.jobs[..] {
-            return Deed::of_job(job);
+            return ActionTarget::of_job(job);
         }
         let queues: BTreeSet<_> = self.jobs.iter().map(|job| job.queue.as_str()).collect();
         let queues = queues.into_iter().collect::<Vec<_>>().join(", ");
         let selection = format!("a plan of {} jobs", self.jobs.len());
-        Deed { subject: format!("jobs of {queues}"), selection, jobs: self.jobs.clone() }
+        ActionTarget { subject: format!("jobs of {queues}"), selection, jobs: self.jobs.clone() }
     }
 }
 
@@ -140,8 +140,8 @@ impl Admin {
         filter: &JobFilter,
         found: &mut BTreeSet<JobReference>,
     ) -> Result<bool, Error> {
-        let filter = filter.clone().limit(PAGE as usize);
-        for look in 0..MAX_LOOKS {
+        let filter = filter.clone().limit(PAGE_SIZE as usize);
+        for search in 0..MAX_SEARCHES {
             let (known, mut all) = (found.len(), true);
             for state in JobState::IN_QUEUE {
                 all &= self.select_in(queue, state, filter.clone().from(None), found).await?;
@@ -151,7 +151,7 @@ impl Admin {
             }
             // A search may miss a job in every state if the job starts, fails or becomes due during the
             // search. The next search finds it.
-            if look > 0 && found.len() == known {
+            if search > 0 && found.len() == known {
                 return Ok(true);
             }
         }
@@ -167,8 +167,8 @@ impl Admin {
         mut filter: JobFilter,
         found: &mut BTreeSet<JobReference>,
     ) -> Result<bool, Error> {
-        for _ in 0..MAX_SEARCHED / PAGE as usize {
-            let page = self.find_jobs(queue, state, &filter, PAGE as usize).await?;
+        for _ in 0..MAX_SEARCHED / PAGE_SIZE as usize {
+            let page = self.find_jobs(queue, state, &filter, PAGE_SIZE as usize).await?;
             found.extend(page.jobs.iter().map(RawJob::reference));
             if page.next.is_none() || found.len() > MAX_PLANNED {
                 return Ok(page.next.is_none());

@@ -12,9 +12,9 @@ use jobqueue_message::envelope::{Parsed, Payload, parse};
 use serde::Serialize;
 
 use super::errors::{ErrorCounts, ErrorGroup, fingerprint};
-use super::event::Deed;
+use super::event::ActionTarget;
 use super::job::Stored;
-use super::jobs::SEARCHED;
+use super::jobs::MAX_SEARCHED_FOR_JOB;
 use super::membership::Memberships;
 use super::{Action, Admin, JobState, RawJob, short_duration};
 
@@ -250,9 +250,10 @@ impl Admin {
     ) -> Result<DeadLetterPage, Error> {
         let letters = self.dead_letter_queue(queue).await?;
         let now = self.now_for(queue, filter).await?;
-        let mut found = Found::new(queue, usize::MAX);
+        let mut found = FoundLetters::new(queue, usize::MAX);
         if filter.ids.is_some()
-            && let Some(searched) = letters.search(SEARCHED, |letter| filter.selects(letter, now)).await?
+            && let Some(searched) =
+                letters.search(MAX_SEARCHED_FOR_JOB, |letter| filter.selects(letter, now)).await?
         {
             searched.letters.iter().for_each(|letter| found.add(letter));
             return Ok(found.page(searched.looked_at, searched.complete));
@@ -283,7 +284,7 @@ impl Admin {
     ) -> Result<DeadLetterPage, Error> {
         let work = async {
             let letters = self.dead_letter_queue(queue).await?;
-            let mut found = Found::new(queue, limit);
+            let mut found = FoundLetters::new(queue, limit);
             let options = selecting(filter).stop(self.stop.clone());
             let report = letters.pass(&options, PassAction::Report, &mut |letter| found.add(letter)).await?;
             Memberships::default().prove(&self.storage, &mut found.letters, None).await?;
@@ -294,8 +295,8 @@ impl Admin {
         };
         let summary = |page: &DeadLetterPage| format!("looked at {} dead letters", page.looked_at);
         let subject = format!("dead letters of {queue}");
-        let deed = Deed { subject, selection: filter.to_string(), jobs: Vec::new() };
-        self.act(Action::Inspect, deed, work, summary).await
+        let target = ActionTarget { subject, selection: filter.to_string(), jobs: Vec::new() };
+        self.act(Action::Inspect, target, work, summary).await
     }
 
     /// Returns the time at which ages are measured: by the storage's clock, if the filter has an age.
@@ -334,7 +335,7 @@ pub(super) fn selecting(filter: &DeadLetterFilter) -> DeadLetterOptions {
 }
 
 /// The dead letters found so far.
-struct Found<'q> {
+struct FoundLetters<'q> {
     queue: &'q str,
     /// The most dead letters that are kept.
     limit: usize,
@@ -343,7 +344,7 @@ struct Found<'q> {
     errors: ErrorCounts,
 }
 
-impl<'q> Found<'q> {
+impl<'q> FoundLetters<'q> {
     fn new(queue: &'q str, limit: usize) -> Self {
         Self { queue, limit, letters: Vec::new(), matching: 0, errors: ErrorCounts::default() }
     }

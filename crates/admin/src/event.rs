@@ -78,25 +78,25 @@ impl OperatorResult {
 
 /// The object of an action, its selected part, and the jobs that were named for it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Deed {
+pub(super) struct ActionTarget {
     pub(super) subject: String,
     pub(super) selection: String,
     pub(super) jobs: Vec<JobReference>,
 }
 
-impl From<String> for Deed {
+impl From<String> for ActionTarget {
     fn from(subject: String) -> Self {
         Self { subject, ..Self::default() }
     }
 }
 
-impl From<&str> for Deed {
+impl From<&str> for ActionTarget {
     fn from(subject: &str) -> Self {
         subject.to_owned().into()
     }
 }
 
-impl Deed {
+impl ActionTarget {
     pub(super) fn of_job(job: &JobReference) -> Self {
         Self { jobs: vec![job.clone()], ..format!("job {} of queue {}", job.id, job.queue).into() }
     }
@@ -104,7 +104,7 @@ impl Deed {
 
 /// The result of an action that was performed.
 #[derive(Debug)]
-pub(super) struct Changes {
+pub(super) struct ActionResult {
     pub(super) detail: String,
     pub(super) jobs: Vec<JobReference>,
 }
@@ -177,9 +177,9 @@ impl<'a> Pending<'a> {
         storage: &'a Storage,
         operator: &str,
         action: Action,
-        deed: Deed,
+        target: ActionTarget,
     ) -> Self {
-        let Deed { subject, selection, jobs } = deed;
+        let ActionTarget { subject, selection, jobs } = target;
         let runtime = storage.runtime();
         let event = OperatorEvent {
             at: runtime.clock().now(),
@@ -211,13 +211,13 @@ impl<'a> Pending<'a> {
         Err(Error::new(ErrorKind::Storage, text).with_source(error))
     }
 
-    /// Records the end of the action, with its `changes` if it was done.
-    pub(super) fn ended(mut self, changes: Result<Changes, &Error>) -> Result<(), Error> {
+    /// Records the end of the action, with its `result` if it was done.
+    pub(super) fn ended(mut self, result: Result<ActionResult, &Error>) -> Result<(), Error> {
         let Some(mut event) = self.event.take() else { return Ok(()) };
-        event.result = match changes {
-            Ok(changes) => {
-                event.jobs = changes.jobs;
-                OperatorResult::Done(changes.detail)
+        event.result = match result {
+            Ok(result) => {
+                event.jobs = result.jobs;
+                OperatorResult::Done(result.detail)
             }
             Err(error) => OperatorResult::of_error(error),
         };
@@ -259,9 +259,9 @@ mod tests {
     #[test]
     fn text_of_an_event_is_bounded() {
         let subjects = Arc::<Mutex<Vec<String>>>::default();
-        let heard = Arc::clone(&subjects);
+        let recorded = Arc::clone(&subjects);
         let admin = Admin::builder(Storage::memory());
-        let admin = admin.on_event(move |event| heard.lock().unwrap().push(event.subject.clone())).build();
+        let admin = admin.on_event(move |event| recorded.lock().unwrap().push(event.subject.clone())).build();
         admin.require(Action::Pause, &"ä".repeat(MAX_TEXT)).unwrap_err();
         let subjects = subjects.lock().unwrap();
         assert!(subjects[0].len() < MAX_TEXT + 30 && subjects[0].ends_with("… (32768 bytes)"));
@@ -282,17 +282,17 @@ mod tests {
 
     #[tokio::test]
     async fn beginning_that_cannot_be_recorded_has_an_end() {
-        let kept = Arc::new(Mutex::new(Vec::new()));
-        let keep = Arc::clone(&kept);
+        let results = Arc::new(Mutex::new(Vec::new()));
+        let recorded = Arc::clone(&results);
         let admin = Admin::builder(Storage::memory())
             .access(AccessLevel::Operate)
             .audit(move |event| {
-                keep.lock().map_err(|_| "poisoned")?.push(event.result.clone());
+                recorded.lock().map_err(|_| "poisoned")?.push(event.result.clone());
                 Err("the line is written, but not synced".into())
             })
             .build();
         admin.create_queue("mails").await.unwrap_err();
-        let kept = kept.lock().unwrap();
-        assert!(matches!(kept[..], [OperatorResult::Started, OperatorResult::Failed(_)]), "{kept:?}");
+        let results = results.lock().unwrap();
+        assert!(matches!(results[..], [OperatorResult::Started, OperatorResult::Failed(_)]), "{results:?}");
     }
 }

@@ -8,7 +8,7 @@ use jobqueue::{Error, QueueName};
 use jobqueue_message::envelope::{Identity, Parsed, parse};
 use serde::Serialize;
 
-use super::jobs::{PAGE, SEARCHED};
+use super::jobs::{MAX_SEARCHED_FOR_JOB, PAGE_SIZE};
 use super::queues::not_found;
 use super::{Admin, JobState};
 
@@ -157,7 +157,8 @@ impl Admin {
         for state in JobState::IN_QUEUE.into_iter().filter_map(JobState::of_messages) {
             let (mut next, mut searched) = (None, 0);
             loop {
-                let page = index.messages(queue, state, next.as_deref(), PAGE).await.map_err(not_found)?;
+                let page =
+                    index.messages(queue, state, next.as_deref(), PAGE_SIZE).await.map_err(not_found)?;
                 searched += page.messages.len();
                 let new = page.messages.iter().filter(|(message, _)| seen.insert(message.id.clone()));
                 let new = new.filter_map(|(message, _)| in_order(message));
@@ -167,7 +168,7 @@ impl Admin {
                     first.extend(new)
                 }
                 next = page.next;
-                if next.is_none() || searched >= SEARCHED {
+                if next.is_none() || searched >= MAX_SEARCHED_FOR_JOB {
                     break;
                 }
             }

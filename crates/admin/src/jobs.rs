@@ -7,7 +7,7 @@ use jobqueue::{Error, ErrorKind, Storage};
 use jobqueue_message::times::rfc3339;
 use serde::Serialize;
 
-use super::event::{Changes, Deed};
+use super::event::{ActionResult, ActionTarget};
 use super::job::Stored;
 use super::membership::Memberships;
 use super::queues::not_found;
@@ -16,10 +16,11 @@ use super::{Action, Admin, JobReference, JobState, RawJob};
 /// The number of jobs that a filter without a limit selects.
 const DEFAULT_LIMIT: usize = 100;
 /// The number of messages in a page.
-pub(super) const PAGE: u32 = 1_000;
+pub(super) const PAGE_SIZE: u32 = 1_000;
 /// The most messages of each state that are read to find one job, or the jobs before it.
-pub(super) const SEARCHED: usize = 10_000;
-/// The most messages that a search reads before it returns the jobs found so far.
+pub(super) const MAX_SEARCHED_FOR_JOB: usize = 10_000;
+/// The most messages of a state that a search reads before it returns the jobs found so far; also the most
+/// entries of the history that a search for the outcome of a plan reads.
 pub(super) const MAX_SEARCHED: usize = 100_000;
 
 /// Selects the jobs of a queue that meet all its conditions, for [`Admin::jobs`].
@@ -172,18 +173,18 @@ impl Admin {
         Ok(page)
     }
 
-    /// Searches the jobs of one state among at most about `most` messages. Does not prove their batches
-    /// unless the filter names a batch.
+    /// Searches the jobs of one state among at most about `max_messages` messages. Does not prove their
+    /// batches unless the filter names a batch.
     pub(super) async fn find_jobs(
         &self,
         queue: &str,
         state: JobState,
         filter: &JobFilter,
-        most: usize,
+        max_messages: usize,
     ) -> Result<JobPage, Error> {
         let name = QueueName::new(queue)?;
         let index = self.index()?;
-        let of = state.of_messages().ok_or_else(|| {
+        let message_state = state.of_messages().ok_or_else(|| {
             Error::new(ErrorKind::Invalid, "dead letters are in a queue of their own; list those")
         })?;
         let limit = filter.limit.unwrap_or(DEFAULT_LIMIT);
@@ -191,8 +192,8 @@ impl Admin {
         let mut memberships = Memberships::default();
         loop {
             let left = u32::try_from(limit.saturating_sub(page.jobs.len())).unwrap_or(u32::MAX);
-            let count = if filter.selects_all() { left.clamp(1, PAGE) } else { PAGE };
-            let found = index.messages(&name, of, page.next.as_deref(), count).await;
+            let count = if filter.selects_all() { left.clamp(1, PAGE_SIZE) } else { PAGE_SIZE };
+            let found = index.messages(&name, message_state, page.next.as_deref(), count).await;
             let found = found.map_err(|error| match error.kind() {
                 StoreErrorKind::InvalidInput if page.next.is_some() => {
                     Error::new(ErrorKind::Invalid, "no search ended at the place where this one is to begin")
@@ -209,7 +210,7 @@ impl Admin {
             let jobs: Vec<_> = jobs.filter(|job| filter.selects_in_any_batch(job)).collect();
             page.jobs.extend(filter.select(&self.storage, jobs.into_iter(), &mut memberships).await?);
             page.next = found.next;
-            if page.next.is_none() || page.jobs.len() >= limit || searched >= most {
+            if page.next.is_none() || page.jobs.len() >= limit || searched >= max_messages {
                 return Ok(page);
             }
         }
@@ -246,11 +247,11 @@ impl Admin {
             let made = made.map_err(|error| not_found(error, &name))?;
             Ok(made.then(|| found.reference()))
         };
-        let changes = |made: &Option<JobReference>| {
+        let to_result = |made: &Option<JobReference>| {
             let detail = if made.is_some() { "it is due now" } else { "it was not waiting for a time" };
-            Changes { detail: detail.to_owned(), jobs: made.iter().cloned().collect() }
+            ActionResult { detail: detail.to_owned(), jobs: made.iter().cloned().collect() }
         };
-        self.act_on_jobs(Action::RunNow, Deed::of_job(job), work, changes).await
+        self.act_on_jobs(Action::RunNow, ActionTarget::of_job(job), work, to_result).await
     }
 
     /// Returns the message of a job that waits for a time, in a search without a limit. If the reference

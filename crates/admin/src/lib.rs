@@ -88,7 +88,7 @@ pub use cancel::{CancelReport, Cancellation};
 pub use cancel_plan::CancelPlan;
 pub use dead_letters::{DeadLetterFilter, DeadLetterPage};
 pub use errors::ErrorGroup;
-use event::{Changes, Deed, Pending, Recorders};
+use event::{ActionResult, ActionTarget, Pending, Recorders};
 pub use event::{OperatorEvent, OperatorResult};
 pub use explain::{Explanation, IdentifiedJob, JobPlace, Obstacle};
 #[doc(hidden)]
@@ -195,13 +195,13 @@ impl Admin {
     async fn act<T>(
         &self,
         action: Action,
-        subject: impl Into<Deed>,
+        target: impl Into<ActionTarget>,
         work: impl Future<Output = Result<T, Error>>,
         summary: impl FnOnce(&T) -> String,
     ) -> Result<T, Error> {
-        let deed = subject.into();
-        let jobs = deed.jobs.clone();
-        self.act_on_jobs(action, deed, work, |done| Changes { detail: summary(done), jobs }).await
+        let target = target.into();
+        let jobs = target.jobs.clone();
+        self.act_on_jobs(action, target, work, |done| ActionResult { detail: summary(done), jobs }).await
     }
 
     /// Checks the access, records the start, runs `work`, and records the result with the jobs that it has
@@ -209,15 +209,15 @@ impl Admin {
     async fn act_on_jobs<T>(
         &self,
         action: Action,
-        deed: Deed,
+        target: ActionTarget,
         work: impl Future<Output = Result<T, Error>>,
-        changes: impl FnOnce(&T) -> Changes,
+        to_result: impl FnOnce(&T) -> ActionResult,
     ) -> Result<T, Error> {
-        self.require_for(action, &deed)?;
-        let mut pending = self.pending(action, deed);
+        self.require_for(action, &target)?;
+        let mut pending = self.pending(action, target);
         pending.started()?;
         let result = work.await;
-        match pending.ended(result.as_ref().map(changes)) {
+        match pending.ended(result.as_ref().map(to_result)) {
             Err(unrecorded) if result.is_ok() => Err(unrecorded),
             Err(unrecorded) => {
                 guarded(|| tracing::error!(error = %chain(&unrecorded), "an action failed"));
@@ -258,12 +258,12 @@ impl Admin {
         })
     }
 
-    fn require_for(&self, action: Action, deed: &Deed) -> Result<(), Error> {
+    fn require_for(&self, action: Action, target: &ActionTarget) -> Result<(), Error> {
         if self.access.allows(action) {
             return Ok(());
         }
         let forbidden = self.forbidden(action);
-        if let Err(error) = self.pending(action, deed.clone()).ended(Err(&forbidden)) {
+        if let Err(error) = self.pending(action, target.clone()).ended(Err(&forbidden)) {
             guarded(|| tracing::error!(error = %chain(&error), "an action was refused"));
         }
         Err(forbidden)
@@ -274,8 +274,8 @@ impl Admin {
         Error::new(ErrorKind::Forbidden, text)
     }
 
-    fn pending(&self, action: Action, deed: Deed) -> Pending<'_> {
-        Pending::new(&self.recorders, &self.storage, &self.operator, action, deed)
+    fn pending(&self, action: Action, target: ActionTarget) -> Pending<'_> {
+        Pending::new(&self.recorders, &self.storage, &self.operator, action, target)
     }
 
     fn clock(&self) -> &dyn Clock {

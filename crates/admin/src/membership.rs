@@ -15,13 +15,13 @@ use tokio_util::sync::CancellationToken;
 use super::{RawBatch, RawJob};
 
 /// The number of batches that are read concurrently.
-const AT_ONCE: usize = 8;
+const CONCURRENT_READS: usize = 8;
 /// The time for reading all batches that a search names: the search must end even if the blob storage is
 /// unavailable.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PROOF_TIMEOUT: Duration = Duration::from_secs(2);
 /// The time for reading all batches that a pass over the dead letters names. The pass itself takes minutes if
 /// it names so many.
-const PASS_PATIENCE: Duration = Duration::from_secs(60);
+const PASS_PROOF_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The secrets of the batches that a search has met, each read once; `None` for a batch that does not exist.
 #[derive(Default)]
@@ -54,8 +54,12 @@ impl Memberships {
             Some(_) => {}
             None => {
                 let named = jobs.iter().filter_map(|job| job.claimed.as_ref());
-                self.read(storage, named.map(|claimed| claimed.batch.clone()).collect(), sleep(PATIENCE))
-                    .await;
+                self.read(
+                    storage,
+                    named.map(|claimed| claimed.batch.clone()).collect(),
+                    sleep(PROOF_TIMEOUT),
+                )
+                .await;
             }
         }
         for job in jobs {
@@ -77,11 +81,11 @@ impl Memberships {
         stop: &CancellationToken,
     ) -> Option<u64> {
         let batches = children.iter().map(|child| child.claimed.batch.clone()).collect();
-        let patience = async {
-            let _ = timeout(PASS_PATIENCE, stop.cancelled()).await;
-            sleep(PATIENCE).await;
+        let deadline = async {
+            let _ = timeout(PASS_PROOF_TIMEOUT, stop.cancelled()).await;
+            sleep(PROOF_TIMEOUT).await;
         };
-        self.read(storage, batches, patience).await;
+        self.read(storage, batches, deadline).await;
         let is_proven = |WaitedFor { claimed, source, id }: &&WaitedFor| {
             let secret = self.secrets.get(&claimed.batch).and_then(Option::as_deref);
             secret.is_some_and(|secret| claimed.is_proven(secret, source, id))
@@ -91,8 +95,8 @@ impl Memberships {
         (!self.has_failed).then_some(places.len() as u64)
     }
 
-    /// Reads the secrets of batches until `patience` ends.
-    async fn read(&mut self, storage: &Storage, named: BTreeSet<String>, patience: impl Future<Output = ()>) {
+    /// Reads the secrets of batches until `deadline` resolves.
+    async fn read(&mut self, storage: &Storage, named: BTreeSet<String>, deadline: impl Future<Output = ()>) {
         let unread = named.into_iter().filter(|batch| !self.secrets.contains_key(batch)).collect::<Vec<_>>();
         if self.has_failed || unread.is_empty() {
             return;
@@ -101,7 +105,7 @@ impl Memberships {
             let secret = batch_secret(storage, &batch).await;
             (batch, secret)
         });
-        let mut reads = stream::iter(reads).buffer_unordered(AT_ONCE);
+        let mut reads = stream::iter(reads).buffer_unordered(CONCURRENT_READS);
         let reading = async {
             while let Some((batch, secret)) = reads.next().await {
                 let Ok(secret) = secret else { return false };
@@ -112,7 +116,7 @@ impl Memberships {
         self.has_failed = tokio::select! {
             biased;
             has_read_all = reading => !has_read_all,
-            () = patience => true,
+            () = deadline => true,
         };
     }
 }

@@ -9,21 +9,18 @@ use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use jobqueue_message::times::parse_rfc3339;
 use serde::Serialize;
 
-use super::event::Deed;
+use super::event::ActionTarget;
+use super::jobs::{MAX_SEARCHED, PAGE_SIZE};
 use super::plan::check_storage;
 use super::{
     Action, Admin, BulkReport, DeadLetterPlan, HistoryFilter, HistoryRecord, JobFilter, JobReference,
     JobState, PlannedLetter,
 };
 
-/// The most jobs of each state, and of the history, that are searched for the jobs of a plan.
-const MAX_LOOKED_AT: usize = 100_000;
 /// The assumed limit of the skew between a worker's clock and the storage's, as for the journal.
-const SKEW: Duration = Duration::from_secs(3_600);
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(3_600);
 /// The precision of times in the journal.
-const ROUNDING: Duration = Duration::from_millis(1);
-/// The number of jobs in a page.
-const PAGE: usize = 1_000;
+const JOURNAL_PRECISION: Duration = Duration::from_millis(1);
 
 /// The outcome of a plan that was redriven: the number of its jobs in each place. A job counts once, even if
 /// the plan names several of its dead letters: a redrive puts back one of them, and deletes the others as
@@ -74,7 +71,7 @@ enum Place {
 
 /// The options of a search.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct LookFor {
+pub(super) struct SearchMode {
     /// True if the search also receives the dead letters behind the first 32, which are invisible to other
     /// readers during that time.
     pub(super) receives: bool,
@@ -126,7 +123,7 @@ struct Search<'p> {
 }
 
 impl<'p> Search<'p> {
-    fn new(jobs: Vec<&'p Planned<'p>>, before: Option<SystemTime>, look: LookFor) -> Self {
+    fn new(jobs: Vec<&'p Planned<'p>>, before: Option<SystemTime>, mode: SearchMode) -> Self {
         let mut of_id = HashMap::<_, Vec<_>>::new();
         for (index, planned) in jobs.iter().enumerate() {
             of_id.entry(planned.job.id.as_str()).or_default().push(index);
@@ -135,7 +132,7 @@ impl<'p> Search<'p> {
         Self {
             jobs,
             before,
-            was_put_back: look.was_put_back,
+            was_put_back: mode.was_put_back,
             places,
             of_id,
             sees_all: true,
@@ -209,7 +206,7 @@ impl Admin {
     /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue;
     /// [`Storage`](jobqueue::ErrorKind::Storage) if something cannot be read.
     pub async fn outcome(&self, plan: &DeadLetterPlan) -> Result<PlanOutcome, Error> {
-        self.outcome_with(plan, LookFor::default()).await
+        self.outcome_with(plan, SearchMode::default()).await
     }
 
     /// Searches for the jobs that a redrive has put back, as [`outcome`](Self::outcome) does for the jobs of
@@ -219,7 +216,7 @@ impl Admin {
     /// # Errors
     /// As [`outcome`](Self::outcome).
     pub async fn outcome_of(&self, report: &BulkReport) -> Result<PlanOutcome, Error> {
-        self.outcome_with(&report.plan(), LookFor { receives: false, was_put_back: true }).await
+        self.outcome_with(&report.plan(), SearchMode { receives: false, was_put_back: true }).await
     }
 
     /// Searches for the jobs of a plan like [`outcome`](Self::outcome), but also behind the first 32 dead
@@ -233,24 +230,24 @@ impl Admin {
     /// # Cancel safety
     /// If the future is dropped, the dead letters that it has leased come back after at most 10 minutes.
     pub async fn search_outcome(&self, plan: &DeadLetterPlan) -> Result<PlanOutcome, Error> {
-        let work = self.outcome_with(plan, LookFor { receives: true, was_put_back: false });
+        let work = self.outcome_with(plan, SearchMode { receives: true, was_put_back: false });
         let summary = |outcome: &PlanOutcome| format!("{} jobs have ended", outcome.ended);
-        let deed = Deed { jobs: plan.jobs(), ..format!("dead letters of {}", plan.queue).into() };
-        self.act(Action::Inspect, deed, work, summary).await
+        let target = ActionTarget { jobs: plan.jobs(), ..format!("dead letters of {}", plan.queue).into() };
+        self.act(Action::Inspect, target, work, summary).await
     }
 
     pub(super) async fn outcome_with(
         &self,
         plan: &DeadLetterPlan,
-        look: LookFor,
+        mode: SearchMode,
     ) -> Result<PlanOutcome, Error> {
         check_storage(plan.storage.as_deref(), self)?;
         let jobs = Planned::all(plan);
-        let first = self.search(plan, jobs.iter().collect(), look).await?;
+        let first = self.search(plan, jobs.iter().collect(), mode).await?;
         // If a job moved during the first search, every read may have missed it.
         let again = match self.stop.is_cancelled() {
-            true => Search { sees_all: false, ..Search::new(first.missing(), None, look) },
-            false => self.search(plan, first.missing(), look).await?,
+            true => Search { sees_all: false, ..Search::new(first.missing(), None, mode) },
+            false => self.search(plan, first.missing(), mode).await?,
         };
         let is_certain = first.sees_all && again.sees_all;
         let done = match is_certain || again.has_found_all() {
@@ -286,13 +283,13 @@ impl Admin {
         &self,
         plan: &DeadLetterPlan,
         jobs: Vec<&'p Planned<'p>>,
-        look: LookFor,
+        mode: SearchMode,
     ) -> Result<Search<'p>, Error> {
         // A service that dead-letters messages itself gives a letter the time of its message, by the sender's
         // clock.
         let arrivals_are_known = self.storage.queues().powers().dead_letters.is_none();
         let before = plan.before.filter(|_| arrivals_are_known);
-        let (queue, mut search) = (plan.queue.as_str(), Search::new(jobs, before, look));
+        let (queue, mut search) = (plan.queue.as_str(), Search::new(jobs, before, mode));
         if search.jobs.is_empty() {
             return Ok(search);
         }
@@ -303,7 +300,7 @@ impl Admin {
         if count.is_some_and(|count| peeked.looked_at >= count) || search.has_found_all() {
             return Ok(search);
         }
-        if !look.receives {
+        if !mode.receives {
             (search.sees_all, search.more_letters) = (false, true);
             return Ok(search);
         }
@@ -338,16 +335,17 @@ impl Admin {
     }
 
     async fn search_state(&self, queue: &str, state: JobState, search: &mut Search<'_>) -> Result<(), Error> {
-        let (mut next, mut looked_at) = (None, 0);
+        let (mut next, mut searched) = (None, 0);
         loop {
-            let page = self.find_jobs(queue, state, &JobFilter::new().limit(PAGE).from(next), PAGE).await?;
+            let filter = JobFilter::new().limit(PAGE_SIZE as usize).from(next);
+            let page = self.find_jobs(queue, state, &filter, PAGE_SIZE as usize).await?;
             page.jobs.iter().for_each(|job| search.found(&job.source, &job.id, |_| Place::Open));
-            looked_at += page.jobs.len();
+            searched += page.jobs.len();
             next = page.next;
             if next.is_none() || search.has_found_all() {
                 return Ok(());
             }
-            if looked_at >= MAX_LOOKED_AT {
+            if searched >= MAX_SEARCHED {
                 search.sees_all = false;
                 return Ok(());
             }
@@ -359,16 +357,16 @@ impl Admin {
     async fn completed(&self, plan: &DeadLetterPlan) -> Result<HashMap<String, Vec<String>>, Error> {
         let Some(before) = plan.before else { return Ok(HashMap::new()) };
         // Ends are recorded by the clocks of workers.
-        let since = before.checked_sub(SKEW).unwrap_or(SystemTime::UNIX_EPOCH);
+        let since = before.checked_sub(MAX_CLOCK_SKEW).unwrap_or(SystemTime::UNIX_EPOCH);
         let filter = HistoryFilter::new().queue(&plan.queue).since(since).outcome("completed");
         // An operator who may not read the history gets an outcome without it.
-        let jobs = self.history(&filter.limit(MAX_LOOKED_AT)).await.map(|page| page.jobs).unwrap_or_default();
+        let jobs = self.history(&filter.limit(MAX_SEARCHED)).await.map(|page| page.jobs).unwrap_or_default();
         let mut completed = HashMap::<_, Vec<_>>::new();
         // Insertions are recorded by the storage's clock, to the millisecond. A message inserted earlier
         // belongs to an earlier life of the job.
         let is_later = |end: &HistoryRecord| {
             let inserted = parse_rfc3339(&end.inserted);
-            inserted.is_none_or(|at| before <= at + ROUNDING || is_of_this_life(at, before))
+            inserted.is_none_or(|at| before <= at + JOURNAL_PRECISION || is_of_this_life(at, before))
         };
         for end in jobs.into_iter().filter(is_later) {
             completed.entry(end.id).or_default().push(end.source);

@@ -12,14 +12,14 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 use serde::Serialize;
 use tokio::time::timeout;
 
-use super::event::Deed;
+use super::event::ActionTarget;
 use super::text::{exact_time, rfc3339_option};
 use super::{Action, Admin, resolve, short_duration};
 
 /// The most characters of a note: metadata is small on all storages.
 const MAX_NOTE: usize = 200;
 /// The longest wait for the time of the storage.
-const TIME_PATIENCE: Duration = Duration::from_secs(2);
+const STORAGE_TIME_TIMEOUT: Duration = Duration::from_secs(2);
 /// The characters that metadata cannot contain, and the escape character.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
@@ -194,13 +194,13 @@ impl Admin {
         let shown = Pause { by: None, until: options.until, note: options.note.clone() };
         let length = options.length.map(|length| format!(" for {}", short_duration(length)));
         let selection = (length.unwrap_or_default() + &shown.to_string()).trim().to_owned();
-        let deed = Deed { selection, ..format!("queue {queue}").into() };
+        let target = ActionTarget { selection, ..format!("queue {queue}").into() };
         let summary = |made: &PauseMade| match made {
             PauseMade::Unneeded => "it was paused already".to_owned(),
             PauseMade::New => "paused".to_owned(),
             PauseMade::Instead(of) => format!("paused; before it was paused{of}"),
         };
-        let made = self.act(Action::Pause, deed, self.set_pause(queue, options), summary).await?;
+        let made = self.act(Action::Pause, target, self.set_pause(queue, options), summary).await?;
         Ok(made != PauseMade::Unneeded)
     }
 
@@ -263,7 +263,10 @@ impl Admin {
             let text = "the storage does not return its time: give the pause an end instead of a length";
             Error::new(ErrorKind::Storage, text).with_retryable(true)
         };
-        match timeout(TIME_PATIENCE, self.storage_time(queue)).await.map_err(no_answer).and_then(|time| time)
+        match timeout(STORAGE_TIME_TIMEOUT, self.storage_time(queue))
+            .await
+            .map_err(no_answer)
+            .and_then(|time| time)
         {
             Err(_) if options.length.is_none() => Ok(self.clock().now()),
             time => time,

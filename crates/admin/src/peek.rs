@@ -64,10 +64,10 @@ impl Admin {
     async fn receive_and_put_back(&self, queue: &str, limit: usize) -> Result<Vec<RawJob>, Error> {
         let (mut jobs, opened) = (Vec::new(), self.open(queue).await?);
         let is_letter = QueueName::new(queue)?.is_dead_letter();
-        let look = |leased: &LeasedMessage| {
+        let collect = |leased: &LeasedMessage| {
             jobs.push(RawJob::read(queue, JobState::Waiting, Stored::from(leased), is_letter));
         };
-        opened.inspect(limit.min(MAX_INSPECTED), &self.stop, look).await?;
+        opened.inspect(limit.min(MAX_INSPECTED), &self.stop, collect).await?;
         Memberships::default().prove(&self.storage, &mut jobs, None).await?;
         Ok(jobs)
     }
@@ -102,21 +102,21 @@ impl Admin {
     /// the blob.
     pub(super) async fn check_payload(&self, job: &RawJob) -> Result<(), Error> {
         let RawPayload::Blob(reference) = &job.payload else { return Ok(()) };
-        check_blob(&self.storage, &home(job)?, &known(reference.stored())?).await
+        check_blob(&self.storage, &blob_queue(job)?, &valid_reference(reference.stored())?).await
     }
 
     async fn blob(&self, job: &RawJob, reference: Option<StoredReference>) -> Result<Bytes, Error> {
-        load_blob(&self.storage, &home(job)?, &known(reference)?).await
+        load_blob(&self.storage, &blob_queue(job)?, &valid_reference(reference)?).await
     }
 }
 
 /// Returns the queue to which the blobs of a job belong.
-fn home(job: &RawJob) -> Result<QueueName, Error> {
+fn blob_queue(job: &RawJob) -> Result<QueueName, Error> {
     let queue = QueueName::new(&job.queue)?;
     Ok(if job.state == JobState::Dead { queue.dead_letter()? } else { queue })
 }
 
-fn known(reference: Option<StoredReference>) -> Result<StoredReference, Error> {
+fn valid_reference(reference: Option<StoredReference>) -> Result<StoredReference, Error> {
     let text = "the reference is not one of this framework";
     reference.ok_or_else(|| Error::new(ErrorKind::Invalid, text))
 }

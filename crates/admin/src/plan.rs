@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_read_as_it_was_written() {
+    fn plan_round_trips_through_json() {
         let jobs =
             [JobReference::new("mails", "a\r\nb").with_source("/shop"), JobReference::new("mails", "2")];
         let mut plan = DeadLetterPlan::of_jobs("mails", jobs);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_with_an_unknown_field_is_refused() {
+    fn plan_with_an_unknown_field_is_refused() {
         let json = r#"{"queue":"mails","before":null,"letters":[],"reason":"rejected"}"#;
         assert!(serde_json::from_str::<DeadLetterPlan>(json).is_err());
         let job = r#"{"queue":"mails","before":null,"letters":[{"job":{"queue":"mails","source":null,"id":"1"},"message":null,"kind":"mail"}]}"#;

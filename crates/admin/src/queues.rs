@@ -14,14 +14,14 @@ use jobqueue_storage::text::chain;
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
-use super::event::Deed;
-use super::in_time::{PATIENCE, silent};
+use super::event::ActionTarget;
+use super::in_time::{READ_TIMEOUT, timed_out};
 use super::text::seconds_option;
 use super::{Action, Admin, Pause, WorkerOverview, pause, resolve};
 
 /// The number of queues that are read concurrently: with 32, a list of hundreds of queues is complete within
-/// [`PATIENCE`].
-const AT_ONCE: usize = 32;
+/// [`READ_TIMEOUT`].
+const CONCURRENT_READS: usize = 32;
 
 /// A queue as operators see it. The shards of a queue count as one queue.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
@@ -85,17 +85,17 @@ impl Admin {
     pub async fn queues(&self) -> Result<Vec<QueueOverview>, Error> {
         // One deadline for all, measured from the request for the names, so that the waits for hanging queues
         // do not add up.
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + READ_TIMEOUT;
         let names = self.queue_names().await?;
-        let looks = names.into_iter().map(|name| async move {
-            match timeout_at(end, self.look_at(&name)).await.unwrap_or_else(|_| Err(silent())) {
+        let reads = names.into_iter().map(|name| async move {
+            match timeout_at(end, self.read_queue(&name)).await.unwrap_or_else(|_| Err(timed_out())) {
                 Ok(overview) => Some(overview),
                 // The queue was deleted after it was listed.
                 Err(e) if e.kind() == ErrorKind::NotFound => None,
                 Err(e) => Some(QueueOverview { error: Some(chain(&e)), ..QueueOverview::unread(&name) }),
             }
         });
-        let found: Vec<_> = stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
+        let found: Vec<_> = stream::iter(reads).buffer_unordered(CONCURRENT_READS).collect().await;
         let mut found: Vec<_> = found.into_iter().flatten().collect();
         found.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         Ok(found)
@@ -127,7 +127,7 @@ impl Admin {
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Invalid`](ErrorKind::Invalid) for a
     /// name that is not allowed; [`Storage`](ErrorKind::Storage) if it cannot be read.
     pub async fn queue(&self, queue: &str) -> Result<QueueOverview, Error> {
-        self.look_at(&QueueName::new(queue)?).await
+        self.read_queue(&QueueName::new(queue)?).await
     }
 
     /// Creates a queue without settings; returns false if it exists.
@@ -169,11 +169,11 @@ impl Admin {
             }
         };
         let summary = |new: &bool| if *new { "created".to_owned() } else { "it exists".to_owned() };
-        let deed = Deed { selection: first.to_owned(), ..format!("queue {queue}").into() };
-        self.act(Action::CreateQueue, deed, work, summary).await
+        let target = ActionTarget { selection: first.to_owned(), ..format!("queue {queue}").into() };
+        self.act(Action::CreateQueue, target, work, summary).await
     }
 
-    async fn look_at(&self, name: &QueueName) -> Result<QueueOverview, Error> {
+    async fn read_queue(&self, name: &QueueName) -> Result<QueueOverview, Error> {
         let states = self.storage.queues().counts_by_state(name);
         let (reading, states) = join!(QueueReading::take(&self.storage, name), states);
         let missing = |e: StoreError| not_found(e, name);

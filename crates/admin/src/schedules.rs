@@ -14,9 +14,9 @@ use super::text::{rfc3339_option, short_duration};
 use super::{Action, Admin};
 
 /// The number of upcoming runs that are shown.
-const NEXT: usize = 5;
+const SHOWN_RUNS: usize = 5;
 /// The prefix of the names of the schedules' leaderships.
-const LEADERSHIPS: &str = "schedules/";
+const LEADERSHIP_PREFIX: &str = "schedules/";
 
 /// A schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -104,14 +104,14 @@ impl Admin {
     /// [`Storage`](ErrorKind::Storage) if the schedules or their leaderships cannot be read.
     pub async fn schedules(&self) -> Result<Vec<ScheduleOverview>, Error> {
         let (found, led) =
-            try_join!(schedules(&self.storage, self.timestamp()?, NEXT), self.led_schedules())?;
+            try_join!(schedules(&self.storage, self.timestamp()?, SHOWN_RUNS), self.led_schedules())?;
         Ok(found.into_iter().map(|record| ScheduleOverview::of(record, &led)).collect())
     }
 
     /// Returns the names of the schedules that a worker leads now.
     async fn led_schedules(&self) -> Result<BTreeSet<String>, Error> {
-        let held = self.leaderships(LEADERSHIPS).await?.into_iter().filter(|leader| leader.held);
-        Ok(held.filter_map(|leader| Some(leader.name.strip_prefix(LEADERSHIPS)?.to_owned())).collect())
+        let held = self.leaderships(LEADERSHIP_PREFIX).await?.into_iter().filter(|leader| leader.held);
+        Ok(held.filter_map(|leader| Some(leader.name.strip_prefix(LEADERSHIP_PREFIX)?.to_owned())).collect())
     }
 
     /// Pauses a schedule: its leader skips due slots until the schedule is resumed, starting at most 30

@@ -5,7 +5,7 @@ use jobqueue::__internals::{UntypedQueue, is_in_order, time_of};
 use jobqueue::{Error, ErrorKind, QueueName, SendOptions};
 use jobqueue_message::envelope::{Envelope, JsonText, MAX_ID_BYTES, Parsed, Payload, parse};
 
-use super::event::{Changes, Deed};
+use super::event::{ActionResult, ActionTarget};
 use super::{Action, Admin, JobReference, RawJob, RawPayload};
 
 /// A job to be sent by [`Admin::send`]: a valid event. Only the worker knows whether its payload fits the
@@ -203,7 +203,8 @@ impl Admin {
         let reference = JobReference::new(queue, &*event.id).with_source(event.source.to_string());
         let copied = job.copied.map(|copied| format!("a copy of {:?} of {}", copied.id, copied.queue));
         let selection = copied.unwrap_or_default();
-        let deed = Deed { selection, jobs: vec![reference.clone()], ..format!("queue {queue}").into() };
+        let target =
+            ActionTarget { selection, jobs: vec![reference.clone()], ..format!("queue {queue}").into() };
         let work = async {
             Self::check_target(queue)?;
             match self.open(queue).await?.send(event, job.options).await {
@@ -215,10 +216,10 @@ impl Admin {
                 sent => sent.map(|_| reference),
             }
         };
-        let changes = |sent: &JobReference| Changes {
+        let to_result = |sent: &JobReference| ActionResult {
             detail: format!("sent {}", sent.id.escape_debug()),
             jobs: vec![sent.clone()],
         };
-        self.act_on_jobs(Action::Send, deed, work, changes).await
+        self.act_on_jobs(Action::Send, target, work, to_result).await
     }
 }

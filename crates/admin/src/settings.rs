@@ -7,12 +7,12 @@ use jobqueue::storage::StoreErrorKind;
 use jobqueue::{Error, ErrorKind, QueueName};
 use serde::Serialize;
 
-use super::event::Deed;
+use super::event::ActionTarget;
 use super::queues::not_found;
 use super::{Action, Admin, pause, resolve};
 
 /// How often a change of the metadata is tried while other programs change it too.
-const ATTEMPTS: u32 = 5;
+const MAX_TRIES: u32 = 5;
 
 /// The changes from the current to the wanted metadata of a queue, computed by [`Admin::plan_settings`]. A
 /// plan without changes means that there is no drift.
@@ -141,8 +141,8 @@ impl Admin {
             None => format!("{} removed", change.name),
         };
         let changes = plan.changes.iter().map(change).collect::<Vec<_>>().join(", ");
-        let deed = Deed { selection: changes.clone(), ..format!("queue {}", plan.queue).into() };
-        self.act(Action::ChangeSettings, deed, work, |(): &()| changes).await
+        let target = ActionTarget { selection: changes.clone(), ..format!("queue {}", plan.queue).into() };
+        self.act(Action::ChangeSettings, target, work, |(): &()| changes).await
     }
 
     pub(super) async fn metadata(&self, name: &QueueName) -> Result<Metadata, Error> {
@@ -157,7 +157,7 @@ impl Admin {
         name: &QueueName,
         change: impl Fn(&mut Metadata) -> Result<(T, bool), Error>,
     ) -> Result<T, Error> {
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_TRIES {
             let before = self.metadata(name).await?;
             let mut metadata = before.clone();
             let (result, writes) = change(&mut metadata)?;

@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_of_time_are_read_and_shown() {
+    fn durations_are_parsed_and_shown() {
         assert_eq!(short_duration(Duration::from_secs(11_530)), "3h 12m");
         assert_eq!(short_duration(Duration::from_secs(59)), "59s");
         assert_eq!(parse_duration("2h 30m"), Some(Duration::from_secs(9_000)));

@@ -9,7 +9,7 @@ use jobqueue::storage::{BlobName, ContainerName, PutBlob};
 use jobqueue_storage::put_creating;
 use serde::Serialize;
 
-use super::event::Deed;
+use super::event::ActionTarget;
 use super::text::seconds;
 use super::{Action, Admin};
 
@@ -42,13 +42,13 @@ impl Admin {
         if options.is_dry_run() {
             return sweep(&self.storage, options).await;
         }
-        let deed = Deed { selection: options.to_string(), ..Deed::from("storage") };
+        let target = ActionTarget { selection: options.to_string(), ..ActionTarget::from("storage") };
         let work = sweep(&self.storage, options);
         let summary = |report: &SweepReport| {
             let SweepReport { seen, removed, bytes, failed, .. } = report;
             format!("{removed} of {seen} blobs removed ({bytes} bytes), {failed} failed")
         };
-        self.act(Action::Sweep, deed, work, summary).await
+        self.act(Action::Sweep, target, work, summary).await
     }
 
     /// Measures the difference between the clock of this process and the storage's: writes a small blob next
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn skew_is_told_with_its_direction_and_error() {
+    fn skew_has_its_direction_and_error() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let ahead = ClockSkew::of(at(100), at(104), at(72));
         assert_eq!((ahead.by.as_secs(), ahead.ahead, ahead.uncertain.as_secs()), (30, true, 3));

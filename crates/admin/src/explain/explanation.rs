@@ -162,7 +162,11 @@ impl Explanation {
 
     /// Adds the obstacles of every job of the queue, including those from its `workers` if their records
     /// could be read.
-    pub(super) fn look_at_queue(&mut self, queue: &QueueOverview, workers: Option<&Vec<WorkerOverview>>) {
+    pub(super) fn add_queue_obstacles(
+        &mut self,
+        queue: &QueueOverview,
+        workers: Option<&Vec<WorkerOverview>>,
+    ) {
         if matches!(self.place, JobPlace::Running | JobPlace::Dead | JobPlace::Ended) {
             return;
         }

@@ -12,7 +12,7 @@ use jobqueue::{Error, ErrorKind};
 use jobqueue_message::envelope::Identity;
 
 use super::in_time::in_time;
-use super::jobs::SEARCHED;
+use super::jobs::MAX_SEARCHED_FOR_JOB;
 use super::membership::Memberships;
 use super::{
     Admin, Cancellation, DeadLetterFilter, HistoryFilter, JobFilter, JobReference, JobState, QueueOverview,
@@ -24,7 +24,7 @@ use obstacle::{Searched, bounds, delayed, kind_limit, rate_limit, unknown_kind, 
 pub use senders::IdentifiedJob;
 
 /// The records of workers and the request to cancel a job, as far as they can be read.
-struct InBlobs {
+struct BlobReadings {
     workers: Vec<WorkerOverview>,
     /// The storage's time; this process's if the records cannot be read.
     now: SystemTime,
@@ -50,15 +50,15 @@ impl Admin {
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) if
     /// anything else but the history cannot be read.
     pub async fn explain(&self, job: &JobReference) -> Result<Explanation, Error> {
-        let found = self.look_for(job).await?;
+        let found = self.search_once(job).await?;
         // If the job moved during the search, every read may have missed it.
-        if found.has_ended { self.look_for(job).await } else { Ok(found) }
+        if found.has_ended { self.search_once(job).await } else { Ok(found) }
     }
 
     /// Searches once, in the order in which a job moves.
-    async fn look_for(&self, job: &JobReference) -> Result<Explanation, Error> {
+    async fn search_once(&self, job: &JobReference) -> Result<Explanation, Error> {
         let queue = self.queue(&job.queue).await?;
-        let InBlobs { workers, now, sees_workers, cancellation, unread } = self.look_at_blobs(job).await;
+        let BlobReadings { workers, now, sees_workers, cancellation, unread } = self.read_blobs(job).await;
         let (gone, workers): (Vec<_>, Vec<_>) = workers.into_iter().partition(|worker| worker.stale);
         let (mut found, mut sees_jobs) = (Explanation::new(job), false);
         found.find_run(&workers);
@@ -83,7 +83,7 @@ impl Admin {
         }
         // A job that is certainly not in the queue waits for nothing.
         if found.place != JobPlace::Unseen || !sees_jobs {
-            found.look_at_queue(&queue, sees_workers.then_some(&workers));
+            found.add_queue_obstacles(&queue, sees_workers.then_some(&workers));
         }
         if let Some(mut message) = found.message.take() {
             Memberships::default().prove(&self.storage, slice::from_mut(&mut message), None).await?;
@@ -93,7 +93,7 @@ impl Admin {
                 let (first, last) =
                     if message.is_due_after_turn(now) { (None, until) } else { (until, None) };
                 found.reasons.splice(0..0, first);
-                self.look_at_message(&mut found, &message, &queue, &workers).await;
+                self.add_message_obstacles(&mut found, &message, &queue, &workers).await;
                 found.reasons.extend(last);
             }
             found.message = Some(message);
@@ -110,7 +110,7 @@ impl Admin {
     }
 
     /// Reads the blobs, which on Azure Storage and Service Bus are in another service than the queues.
-    async fn look_at_blobs(&self, job: &JobReference) -> InBlobs {
+    async fn read_blobs(&self, job: &JobReference) -> BlobReadings {
         let (workers, cancellation) = join!(in_time(self.workers_at()), in_time(self.cancellation_at(job)));
         let mut unread = Vec::new();
         let (workers, now) = workers.unwrap_or_else(|error| {
@@ -123,7 +123,7 @@ impl Admin {
             unread.push(Obstacle::unread("cancellation_unread", text, &error));
             None
         });
-        InBlobs { workers, now, sees_workers, cancellation, unread }
+        BlobReadings { workers, now, sees_workers, cancellation, unread }
     }
 
     /// Finds a job among all messages of its queue, or among those that a peek shows. Returns whether it is
@@ -136,7 +136,7 @@ impl Admin {
         let filter = JobFilter::of(&found.job);
         let mut sees_all = true;
         for state in JobState::IN_QUEUE {
-            let page = self.find_jobs(&found.job.queue, state, &filter, SEARCHED).await?;
+            let page = self.find_jobs(&found.job.queue, state, &filter, MAX_SEARCHED_FOR_JOB).await?;
             found.find_message(page.jobs);
             if found.place != JobPlace::Unseen {
                 return Ok(false);
@@ -181,7 +181,7 @@ impl Admin {
         found.ended = Some(end);
     }
 
-    async fn look_at_message(
+    async fn add_message_obstacles(
         &self,
         found: &mut Explanation,
         message: &RawJob,

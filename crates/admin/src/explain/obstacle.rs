@@ -8,12 +8,12 @@ use jobqueue::storage::MAX_MESSAGES;
 use jobqueue_storage::text::chain;
 use serde::Serialize;
 
-use crate::jobs::SEARCHED;
+use crate::jobs::MAX_SEARCHED_FOR_JOB;
 use crate::workers::is_unknown;
 use crate::{JobState, QueueOverview, RawJob, WorkerOverview};
 
 /// How many seconds late a worker's record may come.
-const LATE: f64 = 5.0;
+const RECORD_GRACE: f64 = 5.0;
 
 /// A reason why a job does not run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -97,8 +97,9 @@ pub(super) fn unseen(queue: &QueueOverview, shows_all: bool, searched: Searched)
 fn unseen_among_jobs(queue: &QueueOverview, shows_all: bool) -> Obstacle {
     match queue.visible_is_exact {
         _ if shows_all => {
-            let text =
-                format!("it is not among the first {SEARCHED} jobs of any state; search for it by state");
+            let text = format!(
+                "it is not among the first {MAX_SEARCHED_FOR_JOB} jobs of any state; search for it by state"
+            );
             Obstacle::new("behind_others", text)
         }
         true => {
@@ -120,7 +121,7 @@ fn behind_dead_letters(queue: &QueueOverview, shows_all: bool, sees_jobs: bool) 
     match queue.dead_letters {
         Some(count) => format!(
             "{else_it} one of about {count} dead letters, of which the first {} were looked at: `jobqueue dead list {} --deep --id ID` searches all",
-            if shows_all { SEARCHED } else { MAX_MESSAGES as usize },
+            if shows_all { MAX_SEARCHED_FOR_JOB } else { MAX_MESSAGES as usize },
             queue.name
         ),
         None => format!("{else_it} a dead letter: these cannot be read now"),
@@ -174,7 +175,7 @@ pub(super) fn open_circuit<'a>(
         "all jobs of the queue fail on {} of {all} workers, which {has} paused fetching (by an open circuit)",
         open.len()
     );
-    if closed.iter().all(|worker| worker.age_seconds > worker.record.interval_seconds + LATE) {
+    if closed.iter().all(|worker| worker.age_seconds > worker.record.interval_seconds + RECORD_GRACE) {
         let longest = closed.iter().map(|worker| worker.age_seconds).fold(0.0, f64::max);
         text.push_str(&format!(
             "; the others have written no record for up to {longest:.0} s, and may have died"

@@ -6,11 +6,11 @@ use std::slice;
 use jobqueue::Error;
 
 use crate::in_time::in_time;
-use crate::jobs::SEARCHED;
+use crate::jobs::MAX_SEARCHED_FOR_JOB;
 use crate::{Admin, DeadLetterFilter, JobFilter, JobReference, JobState, RawJob};
 
 /// The most jobs of one state and id whose senders are compared.
-const COMPARED: usize = 100;
+const MAX_COMPARED: usize = 100;
 
 /// A job with its sender, if it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,10 +90,10 @@ impl Admin {
     /// As [`jobs`](Self::jobs).
     #[doc(hidden)]
     pub async fn open_messages(&self, queue: &str, ids: &BTreeSet<&str>) -> Result<Vec<RawJob>, Error> {
-        let filter = JobFilter::new().ids(ids.iter().copied()).limit(COMPARED * ids.len().max(1));
+        let filter = JobFilter::new().ids(ids.iter().copied()).limit(MAX_COMPARED * ids.len().max(1));
         let mut found = Vec::new();
         for state in JobState::IN_QUEUE {
-            found.extend(self.find_jobs(queue, state, &filter, SEARCHED).await?.jobs);
+            found.extend(self.find_jobs(queue, state, &filter, MAX_SEARCHED_FOR_JOB).await?.jobs);
         }
         Ok(found)
     }
