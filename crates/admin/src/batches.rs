@@ -171,10 +171,11 @@ impl Admin {
     /// [`Storage`](ErrorKind::Storage) when the records cannot be listed.
     pub async fn batches(&self) -> Result<BatchList, Error> {
         let (found, complete) = batches(&self.storage, MAX_PAGES).await?;
-        let (dead, read_all) = match found.iter().all(|batch| batch.finished) {
-            true => (BTreeMap::new(), true),
+        let (dead, read_all) = if found.iter().all(|batch| batch.finished) {
+            (BTreeMap::new(), true)
+        } else {
             // If the queues cannot be listed, the records still show everything else.
-            false => self.dead_children().await.unwrap_or_default(),
+            self.dead_children().await.unwrap_or_default()
         };
         let overview = |batch: BatchRecord| {
             let dead = dead.get(&batch.id).filter(|_| !batch.finished);

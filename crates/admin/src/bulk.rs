@@ -211,9 +211,10 @@ impl<'a> Bulk<'a> {
             report.waited_for = memberships.count(&self.admin.storage, &children, &self.admin.stop).await;
         }
         self.complete(&mut report, &copies);
-        match self.dry_run {
-            true => report.letters.extend(copies),
-            false => report.of_copies = copies.into_iter().map(|copy| copy.job).collect(),
+        if self.dry_run {
+            report.letters.extend(copies);
+        } else {
+            report.of_copies = copies.into_iter().map(|copy| copy.job).collect();
         }
         Ok(report)
     }

@@ -86,9 +86,10 @@ impl Admin {
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let mut found = BTreeSet::new();
-        let mut complete = match self.shows_all_jobs() {
-            true => self.select_all(queue, filter, &mut found).await?,
-            false => self.select_shown(queue, filter, &mut found).await?,
+        let mut complete = if self.shows_all_jobs() {
+            self.select_all(queue, filter, &mut found).await?
+        } else {
+            self.select_shown(queue, filter, &mut found).await?
         };
         complete &= found.len() <= MAX_PLANNED;
         let storage = Some(self.storage.description().to_owned());

@@ -301,10 +301,10 @@ impl Admin {
 
     /// Returns the time at which ages are measured: by the storage's clock, if the filter has an age.
     async fn now_for(&self, queue: &str, filter: &DeadLetterFilter) -> Result<SystemTime, Error> {
-        match filter.older_than.is_some() || filter.younger_than.is_some() {
-            true => self.storage_time(&QueueName::new(queue)?).await,
-            false => Ok(self.clock().now()),
+        if filter.older_than.is_none() && filter.younger_than.is_none() {
+            return Ok(self.clock().now());
         }
+        self.storage_time(&QueueName::new(queue)?).await
     }
 
     /// Returns the time of the storage, or of this process if the storage does not return its own. Costs a

@@ -111,13 +111,12 @@ impl Admin {
     /// Returns the group of a job with a key. The group has no entries if none of its jobs was found.
     pub(super) async fn group_of(&self, queue: &str, key: &str, job: &Identity) -> Result<GroupOfJob, Error> {
         let (name, (group, hash)) = (QueueName::new(queue)?, names_in_order(key, job));
-        let GroupList { groups, complete } = match self.storage.queues().orders_groups(&name).await? {
-            true => self.groups_of_storage(&name).await?,
-            false => {
-                let seen = self.seen_in_order(&name).await?;
-                let groups = overviews(group_of(&self.storage, name, key, job).await?, &seen);
-                GroupList { groups, complete: true }
-            }
+        let GroupList { groups, complete } = if self.storage.queues().orders_groups(&name).await? {
+            self.groups_of_storage(&name).await?
+        } else {
+            let seen = self.seen_in_order(&name).await?;
+            let groups = overviews(group_of(&self.storage, name, key, job).await?, &seen);
+            GroupList { groups, complete: true }
         };
         let found = groups.into_iter().find(|found| found.group == group);
         Ok(GroupOfJob {

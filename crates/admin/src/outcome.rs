@@ -162,14 +162,16 @@ impl<'p> Search<'p> {
         self.found(&letter.source, &letter.id, |planned| {
             let is_any = planned.messages.contains(&None);
             let is_planned = letter.message_id().is_some_and(|id| planned.messages.contains(&Some(id)));
-            match is_planned {
+            if was_there && was_put_back {
                 // A copy of the letter that was put back.
-                _ if was_there && was_put_back => Place::Nowhere,
-                true => Place::Left,
-                false if is_any && !is_later => Place::Left,
+                Place::Nowhere
+            } else if is_planned || (is_any && !is_later) {
+                Place::Left
+            } else if was_there {
                 // Another message of the job, which died before the redrive.
-                false if was_there => Place::Nowhere,
-                false => Place::DeadAgain(letter.error.clone()),
+                Place::Nowhere
+            } else {
+                Place::DeadAgain(letter.error.clone())
             }
         });
     }
@@ -245,15 +247,14 @@ impl Admin {
         let jobs = Planned::all(plan);
         let first = self.search(plan, jobs.iter().collect(), mode).await?;
         // If a job moved during the first search, every read may have missed it.
-        let again = match self.stop.is_cancelled() {
-            true => Search { sees_all: false, ..Search::new(first.missing(), None, mode) },
-            false => self.search(plan, first.missing(), mode).await?,
+        let again = if self.stop.is_cancelled() {
+            Search { sees_all: false, ..Search::new(first.missing(), None, mode) }
+        } else {
+            self.search(plan, first.missing(), mode).await?
         };
         let is_certain = first.sees_all && again.sees_all;
-        let done = match is_certain || again.has_found_all() {
-            true => HashMap::new(),
-            false => self.completed(plan).await?,
-        };
+        let done =
+            if is_certain || again.has_found_all() { HashMap::new() } else { self.completed(plan).await? };
         let hidden_letters = first.hidden_letters || again.hidden_letters;
         let mut outcome =
             PlanOutcome { more_letters: again.more_letters, hidden_letters, ..PlanOutcome::default() };
@@ -271,7 +272,11 @@ impl Admin {
                 Place::Nowhere => {
                     let mut sources = done.get(&job.id).into_iter().flatten();
                     let is_done = sources.any(|source| job.is(source, &job.id));
-                    *(if is_done { &mut outcome.ended } else { &mut outcome.unknown }) += 1;
+                    if is_done {
+                        outcome.ended += 1;
+                    } else {
+                        outcome.unknown += 1;
+                    }
                 }
             }
         }

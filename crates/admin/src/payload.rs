@@ -71,10 +71,7 @@ impl RawPayload {
     /// Returns the content of a blob in the form that a message would carry: as bytes unless its media type
     /// is JSON.
     pub(super) fn of_blob(content_type: Option<&str>, data: Bytes) -> Self {
-        match content_type.is_none_or(is_json) {
-            true => Self::read(&data),
-            false => Self::Bytes(data),
-        }
+        if content_type.is_none_or(is_json) { Self::read(&data) } else { Self::Bytes(data) }
     }
 
     /// Returns the data as JSON if it is JSON, else as text if it is UTF-8, else as bytes.

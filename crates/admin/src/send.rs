@@ -176,15 +176,13 @@ impl Admin {
     /// [`Invalid`](ErrorKind::Invalid) for a dead-letter queue.
     #[doc(hidden)]
     pub fn check_target(queue: &str) -> Result<(), Error> {
-        match QueueName::new(queue).is_ok_and(|queue| queue.is_dead_letter()) {
-            true => {
-                let text = format!(
-                    "`{queue}` has dead letters: a job that is sent there is one of them, and no worker runs it"
-                );
-                Err(Error::new(ErrorKind::Invalid, text))
-            }
-            false => Ok(()),
+        if QueueName::new(queue).is_ok_and(|queue| queue.is_dead_letter()) {
+            let text = format!(
+                "`{queue}` has dead letters: a job that is sent there is one of them, and no worker runs it"
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
         }
+        Ok(())
     }
 
     /// Sends a job. Costs a request, and one more for a payload that is too large for the queue.

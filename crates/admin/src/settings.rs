@@ -88,10 +88,11 @@ impl Admin {
             let warning = warning(&name, to.as_deref());
             let key = name.to_ascii_lowercase();
             // If a name occurs several times, its last value counts.
-            match from == to {
-                true => changes.remove(&key),
-                false => changes.insert(key, SettingChange { name, from, to, warning }),
-            };
+            if from == to {
+                changes.remove(&key);
+            } else {
+                changes.insert(key, SettingChange { name, from, to, warning });
+            }
         }
         let before = now.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         Ok(SettingsPlan { queue: queue.to_owned(), changes: changes.into_values().collect(), before })

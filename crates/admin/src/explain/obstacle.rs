@@ -95,21 +95,17 @@ pub(super) fn unseen(queue: &QueueOverview, shows_all: bool, searched: Searched)
 }
 
 fn unseen_among_jobs(queue: &QueueOverview, shows_all: bool) -> Obstacle {
-    match queue.visible_is_exact {
-        _ if shows_all => {
-            let text = format!(
-                "it is not among the first {MAX_SEARCHED_FOR_JOB} jobs of any state; search for it by state"
-            );
-            Obstacle::new("behind_others", text)
-        }
-        true => {
-            let text = "it is not visible: it is delayed, between two attempts, leased by a worker or ended, or it never existed";
-            Obstacle::new("not_visible", text)
-        }
-        false => {
-            let text = "it is not among the first 32 visible messages; inspect the queue to see more";
-            Obstacle::new("behind_others", text)
-        }
+    if shows_all {
+        let text = format!(
+            "it is not among the first {MAX_SEARCHED_FOR_JOB} jobs of any state; search for it by state"
+        );
+        Obstacle::new("behind_others", text)
+    } else if queue.visible_is_exact {
+        let text = "it is not visible: it is delayed, between two attempts, leased by a worker or ended, or it never existed";
+        Obstacle::new("not_visible", text)
+    } else {
+        let text = "it is not among the first 32 visible messages; inspect the queue to see more";
+        Obstacle::new("behind_others", text)
     }
 }
 
