@@ -141,7 +141,7 @@ fn is_word(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::shape;
+    use super::{MAX_SHAPE, shape};
 
     #[test]
     fn errors_that_differ_in_numbers_and_names_have_one_shape() {
@@ -162,6 +162,6 @@ mod tests {
         for (error, expected) in cases {
             assert_eq!(shape(error), expected);
         }
-        assert_eq!(shape(&"x ".repeat(100_000)).chars().count(), 300);
+        assert_eq!(shape(&"x ".repeat(100_000)).chars().count(), MAX_SHAPE);
     }
 }

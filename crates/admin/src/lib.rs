@@ -23,7 +23,8 @@
 //! admin.send("mails", RawSend::json("mail", r#"{"to":"bob@example.org"}"#)?).await?;
 //! admin.pause("mails").await?;
 //! let mails = admin.queue("mails").await?;
-//! assert_eq!((mails.paused, mails.length), (Some(true), Some(1)));
+//! assert_eq!(mails.paused, Some(true));
+//! assert_eq!(mails.length, Some(1));
 //!
 //! // A preview, then the redrive of exactly what it found.
 //! let rejected = DeadLetterFilter::new().reason("rejected");
