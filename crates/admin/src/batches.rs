@@ -168,7 +168,7 @@ impl Admin {
     /// queues, two for each queue, and one for each batch that the dead letters name.
     ///
     /// # Errors
-    /// [`Storage`](ErrorKind::Storage) when the records cannot be listed.
+    /// [`Storage`](ErrorKind::Storage) if the records cannot be listed.
     pub async fn batches(&self) -> Result<BatchList, Error> {
         let (found, complete) = batches(&self.storage, MAX_PAGES).await?;
         let (dead, read_all) = if found.iter().all(|batch| batch.finished) {
@@ -238,7 +238,7 @@ impl Admin {
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such batch; [`Invalid`](ErrorKind::Invalid) for an id
-    /// that is not allowed; [`Storage`](ErrorKind::Storage) when something cannot be read.
+    /// that is not allowed; [`Storage`](ErrorKind::Storage) if something cannot be read.
     pub async fn batch(&self, id: &str) -> Result<BatchDetail, Error> {
         let missing =
             || Error::new(ErrorKind::NotFound, format!("there is no batch `{}`", id.escape_debug()));

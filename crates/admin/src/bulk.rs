@@ -172,11 +172,11 @@ impl<'a> Bulk<'a> {
         let options = options.given(before, |options, time| options.before(Some(time)));
         let options = options.given(self.per_second, DeadLetterOptions::per_second);
         let letters = self.admin.dead_letter_queue(&self.queue).await?;
-        let may_meet = match &self.selection {
+        let expected = match &self.selection {
             Selection::Plan(plan) => Some(plan.letters.len() as u64),
             Selection::Filter(_) => letters.known_count().await?,
         };
-        self.total = may_meet.map(|letters| self.done_before + letters);
+        self.total = expected.map(|letters| self.done_before + letters);
         let (total, counts_children) = (self.total, self.dry_run || self.purges);
         let action = match (self.dry_run, self.purges) {
             (true, true) => PassAction::Report,

@@ -38,9 +38,9 @@ impl Bulk<'_> {
             return Ok(first);
         }
         let (done, total) = (first.count, self.total);
-        let mut waits = |held_up| (self.progress)(BulkProgress { done, total, waits: true, held_up });
-        waits(None);
-        let rest = match self.admin.wait_for_canary(&first.plan(), waits).await {
+        let mut report_wait = |held_up| (self.progress)(BulkProgress { done, total, waits: true, held_up });
+        report_wait(None);
+        let rest = match self.admin.wait_for_canary(&first.plan(), report_wait).await {
             Ok(()) => {
                 self.limit = limit.map(|limit| limit - first.count);
                 self.done_before = first.count;
@@ -78,15 +78,15 @@ impl UnseenChecks {
 }
 
 impl Admin {
-    /// Waits until all jobs of a plan have ended. Calls `waits` after each check at which some have not, with
-    /// the reason why they do not start.
+    /// Waits until all jobs of a plan have ended. Calls `report_wait` after each check at which some have
+    /// not, with the reason why they do not start.
     ///
     /// # Errors
     /// The reason why no more jobs must be put back.
     async fn wait_for_canary(
         &self,
         plan: &DeadLetterPlan,
-        mut waits: impl FnMut(Option<QueueHold>),
+        mut report_wait: impl FnMut(Option<QueueHold>),
     ) -> Result<(), String> {
         let (mut unseen, mut interval) = (UnseenChecks::default(), FIRST_CHECK_INTERVAL);
         loop {
@@ -112,7 +112,7 @@ impl Admin {
                 }
                 Some(_) => None,
             };
-            waits(held_up);
+            report_wait(held_up);
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return Err(STOPPED_DURING_WAIT.to_owned()),

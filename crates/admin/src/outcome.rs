@@ -364,7 +364,7 @@ impl Admin {
         // Ends are recorded by the clocks of workers.
         let since = before.checked_sub(MAX_CLOCK_SKEW).unwrap_or(SystemTime::UNIX_EPOCH);
         let filter = HistoryFilter::new().queue(&plan.queue).since(since).outcome("completed");
-        // An operator who may not read the history gets an outcome without it.
+        // If the history cannot be read, for example for lack of permission, the outcome goes without it.
         let jobs = self.history(&filter.limit(MAX_SEARCHED)).await.map(|page| page.jobs).unwrap_or_default();
         let mut completed = HashMap::<_, Vec<_>>::new();
         // Insertions are recorded by the storage's clock, to the millisecond. A message inserted earlier

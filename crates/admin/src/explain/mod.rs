@@ -65,8 +65,7 @@ impl Admin {
         if found.place == JobPlace::Unseen {
             sees_jobs = self.find_waiting(&mut found, &queue).await?;
         }
-        // If the storage does not show running jobs, only the records of workers prove that no worker runs
-        // the job.
+        // Unless the storage shows running jobs, only the records of workers prove that the job does not run.
         let sees_jobs = sees_jobs && (sees_workers || self.shows_all_jobs());
         let sees_dead = found.place == JobPlace::Unseen && self.find_dead(&mut found, &queue).await?;
         // A message that is certainly in no queue has no lease.
@@ -162,7 +161,7 @@ impl Admin {
     /// that the job is in no queue.
     async fn find_end(&self, found: &mut Explanation, is_certain: bool) {
         let of_job = HistoryFilter::new().queue(&found.job.queue).id(&found.job.id);
-        // An operator who may not read the history gets an explanation without it.
+        // If the history cannot be read, for example for lack of permission, the explanation goes without it.
         let history = in_time(self.history(&of_job)).await;
         let jobs = history.map_or_else(|_| Vec::new(), |page| page.jobs);
         let Some(end) = jobs.into_iter().find(|end| found.job.is(&end.source, &end.id)) else { return };

@@ -54,7 +54,8 @@ impl Admin {
             let ids = jobs.iter().filter(|job| job.queue == queue).map(|job| job.id.as_str());
             let ids: BTreeSet<_> = ids.collect();
             found.extend(self.open_jobs(queue, &ids).await?);
-            // For an operator who may not read the dead letters, only the other jobs are compared.
+            // If the dead letters cannot be read, for example for lack of permission, the others are
+            // compared.
             let of_ids = DeadLetterFilter::new().ids(ids);
             dead.extend(self.dead_letters_without_batches(queue, &of_ids).await.unwrap_or_default().letters);
         }
