@@ -118,8 +118,8 @@ pub struct OpenChild {
     pub job: String,
     /// The sender of its job, if the job was found: other senders may use the same id.
     pub source: Option<String>,
-    /// Where the job was found: `running`, `waiting` or `dead`; `fanned_out` if the child waits for a nested
-    /// [batch](Self::batch); `unseen` if the job was not found.
+    /// The place in which the job was found: `running`, `waiting` or `dead`; `fanned_out` if the child waits
+    /// for a nested [batch](Self::batch); `unseen` if the job was not found.
     pub place: &'static str,
     /// The nested batch whose continuation ends this child, if its job has started a batch.
     pub batch: Option<String>,

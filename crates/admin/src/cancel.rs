@@ -37,7 +37,7 @@ pub enum Cancellation {
     Requested {
         /// The operator.
         by: String,
-        /// When the request was made.
+        /// The time of the request.
         at: String,
     },
     /// The job did not run to its end: it is a dead letter with the reason `cancelled`, or its sender has

@@ -105,7 +105,7 @@ pub struct HistoryRecord {
     pub inserted: String,
     /// The time of the end.
     pub ended: String,
-    /// How long the handler ran in the last attempt, in seconds.
+    /// The run time of the handler in the last attempt, in seconds.
     pub run_seconds: f64,
     /// The error with its causes: at most 500 characters.
     #[serde(default)]

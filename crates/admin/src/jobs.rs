@@ -129,7 +129,7 @@ impl JobFilter {
 pub struct JobPage {
     /// The jobs, in the order in which they are due.
     pub jobs: Vec<RawJob>,
-    /// Where the search stopped, if there may be more jobs: pass it to the next search.
+    /// The position where the search stopped, if there may be more jobs: pass it to the next search.
     pub next: Option<String>,
 }
 

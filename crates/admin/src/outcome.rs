@@ -60,7 +60,8 @@ pub struct DeadAgain {
     pub error: Option<String>,
 }
 
-/// Where a search has found a job. If several messages of a job are found, the last of these places counts.
+/// The place in which a search has found a job. If several messages of a job are found, the last of these
+/// places counts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Nowhere,

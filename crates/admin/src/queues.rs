@@ -40,12 +40,12 @@ pub struct QueueOverview {
     /// The numbers of messages that wait, are delayed, back off and run; `None` if the storage cannot count
     /// by state.
     pub states: Option<StateCounts>,
-    /// How long the oldest receivable message has waited since it was due, if the storage shows every
-    /// message. Messages that wait for another of their key do not count; zero if all do. On other storages,
-    /// how long the oldest of the next 32 messages has been in the queue, delays and earlier attempts
-    /// included. Measured by the storage's clock. `None` if no message is visible, if a peek shows none but
-    /// does not reach all, and if the storage does not return its time: [`visible`](Self::visible)
-    /// distinguishes these.
+    /// The time for which the oldest receivable message has waited since it was due, if the storage shows
+    /// every message. Messages that wait for another of their key do not count; zero if all do. On other
+    /// storages, the time for which the oldest of the next 32 messages has been in the queue, delays and
+    /// earlier attempts included. Measured by the storage's clock. `None` if no message is visible, if a peek
+    /// shows none but does not reach all, and if the storage does not return its time:
+    /// [`visible`](Self::visible) distinguishes these.
     #[serde(rename = "oldest_seconds", serialize_with = "seconds_option")]
     pub oldest: Option<Duration>,
     /// The time since the oldest message that backs off was sent, by the storage's clock, including a delay

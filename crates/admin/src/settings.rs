@@ -11,7 +11,7 @@ use super::event::ActionTarget;
 use super::queues::not_found;
 use super::{Action, Admin, pause, resolve};
 
-/// How often a change of the metadata is tried while other programs change it too.
+/// The most tries to change the metadata while other programs change it too.
 const MAX_TRIES: u32 = 5;
 
 /// The changes from the current to the wanted metadata of a queue, computed by [`Admin::plan_settings`]. A

@@ -15,7 +15,7 @@ use crate::{Cancellation, HistoryRecord, JobReference, JobState, QueueOverview, 
 pub struct Explanation {
     /// The job.
     pub job: JobReference,
-    /// Where it was found.
+    /// The place in which it was found.
     pub place: JobPlace,
     /// True if certainly no message of the job waits or runs: it has ended, or never existed. A request to
     /// cancel it has no effect. A dead letter alone does not prove this: a job that was sent twice may have
@@ -37,7 +37,7 @@ pub struct Explanation {
     pub reasons: Vec<Obstacle>,
 }
 
-/// Where a job was found.
+/// The place in which a job was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

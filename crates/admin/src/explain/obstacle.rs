@@ -12,7 +12,7 @@ use crate::jobs::MAX_SEARCHED_FOR_JOB;
 use crate::workers::is_unknown;
 use crate::{JobState, QueueOverview, RawJob, WorkerOverview};
 
-/// How many seconds late a worker's record may come.
+/// The seconds by which a worker's record may be late.
 const RECORD_GRACE: f64 = 5.0;
 
 /// A reason why a job does not run.
