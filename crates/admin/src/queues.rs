@@ -85,10 +85,10 @@ impl Admin {
     pub async fn queues(&self) -> Result<Vec<QueueOverview>, Error> {
         // One deadline for all, measured from the request for the names, so that the waits for hanging queues
         // do not add up.
-        let end = Instant::now() + READ_TIMEOUT;
+        let deadline = Instant::now() + READ_TIMEOUT;
         let names = self.queue_names().await?;
         let reads = names.into_iter().map(|name| async move {
-            match timeout_at(end, self.read_queue(&name)).await.unwrap_or_else(|_| Err(timed_out())) {
+            match timeout_at(deadline, self.read_queue(&name)).await.unwrap_or_else(|_| Err(timed_out())) {
                 Ok(overview) => Some(overview),
                 // The queue was deleted after it was listed.
                 Err(e) if e.kind() == ErrorKind::NotFound => None,

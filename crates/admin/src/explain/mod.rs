@@ -20,7 +20,10 @@ use super::{
 };
 pub use explanation::{Explanation, JobPlace};
 pub use obstacle::Obstacle;
-use obstacle::{Searched, bounds, delayed, kind_limit, rate_limit, unknown_kind, unseen, waits_until};
+use obstacle::{
+    Searched, delay_or_back_off, kind_limit, long_delay, rate_limit, reached_limits, reasons_unseen,
+    unknown_kind,
+};
 pub use senders::IdentifiedJob;
 
 /// The records of workers and the request to cancel a job, as far as they can be read.
@@ -87,7 +90,7 @@ impl Admin {
         if let Some(mut message) = found.message.take() {
             Memberships::default().prove(&self.storage, slice::from_mut(&mut message), None).await?;
             if matches!(message.state, JobState::Waiting | JobState::Delayed | JobState::BackingOff) {
-                let until = delayed(&message, now).or_else(|| waits_until(&message, now));
+                let until = long_delay(&message, now).or_else(|| delay_or_back_off(&message, now));
                 // A job that waits for another of its key is held up by its delay only after that job.
                 let (first, last) =
                     if message.is_due_after_turn(now) { (None, until) } else { (until, None) };
@@ -99,7 +102,7 @@ impl Admin {
         }
         if found.place == JobPlace::Unseen {
             let searched = Searched { jobs: sees_jobs, dead: sees_dead };
-            found.reasons.splice(0..0, unseen(&queue, self.shows_all_jobs(), searched));
+            found.reasons.splice(0..0, reasons_unseen(&queue, self.shows_all_jobs(), searched));
         }
         found.reasons.extend(unread);
         found.has_ended =
@@ -187,7 +190,7 @@ impl Admin {
         queue: &QueueOverview,
         workers: &[WorkerOverview],
     ) {
-        found.reasons.extend(bounds(message, queue));
+        found.reasons.extend(reached_limits(message, queue));
         found.reasons.extend(unknown_kind(message, workers));
         found.reasons.extend(kind_limit(message, workers));
         found.reasons.extend(rate_limit(message, workers));

@@ -43,7 +43,7 @@ impl Obstacle {
 }
 
 /// Returns the delay or back-off of a job, if the storage shows its end.
-pub(super) fn waits_until(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
+pub(super) fn delay_or_back_off(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
     let due = message.due.as_deref()?;
     match message.state {
         JobState::Delayed => Some(Obstacle::new("delayed_until", format!("it is delayed until {due}"))),
@@ -61,7 +61,7 @@ pub(super) fn waits_until(message: &RawJob, now: SystemTime) -> Option<Obstacle>
 }
 
 /// Returns a delay that is longer than the storage's, unless it is over.
-pub(super) fn delayed(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
+pub(super) fn long_delay(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
     let not_before = message.delayed_until()?;
     let text = || format!("it is delayed until {}", jobqueue_message::times::rfc3339(not_before));
     (not_before > now).then(|| Obstacle::new("delayed_until", text()))
@@ -78,7 +78,7 @@ pub(super) struct Searched {
 
 /// Returns the reasons why a job was not found: the places that were not searched to their end, if there are
 /// any.
-pub(super) fn unseen(queue: &QueueOverview, shows_all: bool, searched: Searched) -> Vec<Obstacle> {
+pub(super) fn reasons_unseen(queue: &QueueOverview, shows_all: bool, searched: Searched) -> Vec<Obstacle> {
     if searched.jobs && searched.dead {
         let text = "it is not in the queue: it has ended, or never existed";
         return vec![Obstacle::new("not_found", text)];
@@ -125,7 +125,7 @@ fn behind_dead_letters(queue: &QueueOverview, shows_all: bool, sees_jobs: bool) 
 }
 
 /// Returns the limits that a job has reached: it is dead-lettered when it is next received.
-pub(super) fn bounds(message: &RawJob, queue: &QueueOverview) -> Vec<Obstacle> {
+pub(super) fn reached_limits(message: &RawJob, queue: &QueueOverview) -> Vec<Obstacle> {
     let setting = |name: &str| queue.settings.get(name).and_then(|value| value.parse::<u32>().ok());
     let mut reached = Vec::new();
     if message.problem.is_some() {
