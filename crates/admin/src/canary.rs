@@ -82,7 +82,7 @@ impl Admin {
     /// not, with the reason why they do not start.
     ///
     /// # Errors
-    /// The reason why no more jobs must be put back.
+    /// The reason why the other jobs must not be put back.
     async fn wait_for_canary(
         &self,
         plan: &DeadLetterPlan,
