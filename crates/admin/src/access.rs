@@ -8,7 +8,8 @@ use serde::Serialize;
 /// Defines the actions, each with its name in JSON.
 macro_rules! actions {
     ($($(#[$doc:meta])+ $action:ident = $name:literal;)+) => {
-        /// An action of an operator that changes something. Its name in JSON and in [`Display`](fmt::Display) never changes.
+        /// An action of an operator that changes something. Its name in JSON and in [`Display`](fmt::Display)
+        /// never changes.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
         #[non_exhaustive]
         pub enum Action {
@@ -36,7 +37,7 @@ actions! {
     Send = "send";
     /// Cancelling a job.
     Cancel = "cancel";
-    /// Making a delayed job due, or one that waits between two attempts.
+    /// Making a job due now that is delayed or waits between two attempts.
     RunNow = "run_now";
     /// Pausing a queue.
     Pause = "pause";
@@ -44,13 +45,14 @@ actions! {
     Resume = "resume";
     /// Changing the settings of a queue.
     ChangeSettings = "change_settings";
-    /// Looking through all messages of a queue, which receives them and puts them back: others do not see them meanwhile.
+    /// Looking through all messages of a queue by receiving them and putting them back: other readers do not
+    /// see them during that time.
     Inspect = "inspect";
     /// Putting dead letters back into their queue.
     Redrive = "redrive";
     /// Deleting dead letters.
     Purge = "purge";
-    /// Sending the job of a schedule outside its times.
+    /// Sending a job of a schedule outside its timetable.
     TriggerSchedule = "trigger_schedule";
     /// Pausing a schedule.
     PauseSchedule = "pause_schedule";
@@ -84,7 +86,7 @@ impl fmt::Display for Action {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum AccessLevel {
-    /// The operator only looks.
+    /// The operator may only read.
     #[default]
     ReadOnly,
     /// The operator may take these actions.
@@ -94,7 +96,7 @@ pub enum AccessLevel {
 }
 
 impl AccessLevel {
-    /// Returns the level of these actions.
+    /// Returns the level that allows exactly these actions.
     pub fn only(actions: impl IntoIterator<Item = Action>) -> Self {
         Self::Only(actions.into_iter().collect())
     }
@@ -124,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_those_of_the_json() {
+    fn names_equal_the_json_names() {
         for action in Action::ALL {
             assert_eq!(serde_json::to_string(action).unwrap(), format!("\"{action}\""));
             assert_eq!(Action::from_name(action.name()), Some(*action));
@@ -132,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn two_levels_together_allow_no_more_than_each() {
+    fn intersection_allows_only_actions_of_both_levels() {
         let some = AccessLevel::only([Action::Pause, Action::Send]);
         let other = AccessLevel::only([Action::Purge, Action::Send]);
         assert_eq!(some.and(&other), AccessLevel::only([Action::Send]));

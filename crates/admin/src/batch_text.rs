@@ -1,14 +1,15 @@
-//! The words and numbers in which people read batches.
+//! Texts that show the state and the counts of batches to people.
 
 use super::{BatchDetail, BatchOverview};
 
 impl BatchOverview {
-    /// Returns the number of children that are done as people read it: `3+` if there may be more.
+    /// Returns the number of children that are done, as text: `3+` if there may be more.
     pub fn done_text(&self) -> String {
         at_least(self.done, self.ended_is_exact)
     }
 
-    /// Returns the number of children that have failed as people read it: `3+` if there may be more, `?` if none is known.
+    /// Returns the number of children that have failed, as text: `3+` if there may be more, `?` if none is
+    /// known.
     pub fn failed_text(&self) -> String {
         at_least(self.failed, self.ended_is_exact)
     }
@@ -19,19 +20,20 @@ impl BatchOverview {
         state(self.finished, self.sealed.then_some(have_ended))
     }
 
-    /// Returns the number of dead children as people read it: `3+` if there may be more, `?` if none is known.
+    /// Returns the number of dead children, as text: `3+` if there may be more, `?` if none is known.
     pub fn dead_text(&self) -> String {
         at_least(self.dead, self.dead_is_exact)
     }
 }
 
 impl BatchDetail {
-    /// Returns the number of children that have not ended and are not among those in [`open`](Self::open).
+    /// Returns the number of children that have not ended and are missing from [`open`](Self::open).
     pub fn more_open(&self) -> u64 {
         self.children.saturating_sub(self.done + self.failed).saturating_sub(self.open.len() as u64)
     }
 
-    /// Returns whether all children have ended and the continuation has not: it waits, runs or is a dead letter.
+    /// Returns whether all children have ended but the continuation has not: it waits, runs or is a dead
+    /// letter.
     pub fn waits_for_continuation(&self) -> bool {
         self.sealed && !self.finished && self.done + self.failed >= self.children
     }
@@ -41,7 +43,7 @@ impl BatchDetail {
         state(self.finished, self.sealed.then_some(self.waits_for_continuation()))
     }
 
-    /// Returns the number of dead children as people read it: `3+` if there may be more, `?` if none is known.
+    /// Returns the number of dead children, as text: `3+` if there may be more, `?` if none is known.
     pub fn dead_text(&self) -> String {
         at_least(self.dead, self.dead_is_exact)
     }

@@ -1,4 +1,4 @@
-//! Batches with their progress, and the children that hold one up.
+//! Batches with their progress, and the children that block a batch.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,14 +13,14 @@ use super::membership::Memberships;
 use super::text::rfc3339_option;
 use super::{Admin, DeadLetterFilter, DeadLetterPage, QueueHold, RawJob, WorkerOverview};
 
-/// The number of looks at batches that are made at once.
-const AT_ONCE: usize = 8;
-/// The most pages of 5,000 blobs that are listed.
-const PAGES: usize = 40;
-/// The depth from which a batch is not indented further.
-const DEEPEST: usize = 20;
-/// The most open children that are named.
-const MOST: usize = 100;
+/// The number of queues that are read concurrently.
+const CONCURRENT_READS: usize = 8;
+/// The most pages of 5,000 blobs that a listing of all batches reads.
+const MAX_PAGES: usize = 40;
+/// The depth below which batches are not indented further.
+const MAX_INDENT: usize = 20;
+/// The most open children that [`Admin::batch`] names.
+const MAX_NAMED_CHILDREN: usize = 100;
 
 /// All batches that were found.
 #[derive(Debug, Clone, Serialize)]
@@ -28,7 +28,8 @@ const MOST: usize = 100;
 pub struct BatchList {
     /// The batches, in order of id.
     pub batches: Vec<BatchOverview>,
-    /// True if these are all; otherwise there are too many blobs to look through, and batches with later ids are left out.
+    /// True if these are all batches; otherwise there are too many blobs to list, and batches with later ids
+    /// are left out.
     pub complete: bool,
 }
 
@@ -38,22 +39,24 @@ pub struct BatchList {
 pub struct BatchOverview {
     /// The id.
     pub id: String,
-    /// The child of another batch that ends with this one, if a job of that batch has begun it.
+    /// The child of another batch that ends with this batch, if a job of the other batch has started this
+    /// one.
     pub parent: Option<ParentBatch>,
     /// The number of children, once the batch is sealed.
     pub children: Option<u64>,
     /// The number of children that are done.
     pub done: u64,
-    /// The number of children that were dead-lettered and count as ended: until they are redriven and done.
+    /// The number of children that were dead-lettered and count as ended until they are redriven and done.
     pub failed: u64,
-    /// True if all children that have ended were counted; otherwise the listing ended before the last of them.
+    /// True if all children that have ended were counted; otherwise the listing stopped before the last of
+    /// them.
     pub ended_is_exact: bool,
-    /// The number of children that were found among the dead letters and hold the batch up.
+    /// The number of children that are dead letters and block the batch.
     pub dead: u64,
-    /// True if there are certainly no more; otherwise a queue has more than the 32 dead letters that were looked at, or cannot be read, or
-    /// not all children that have ended were counted.
+    /// True if there are certainly no more dead children. False if a queue has more than the 32 dead letters
+    /// that were read, if a queue cannot be read, and if not all children that have ended were counted.
     pub dead_is_exact: bool,
-    /// True if no more children are sent.
+    /// True if the sender sends no more children.
     pub sealed: bool,
     /// True if the continuation has run.
     pub finished: bool,
@@ -62,7 +65,7 @@ pub struct BatchOverview {
     pub modified: Option<SystemTime>,
 }
 
-/// The child of another batch with which a batch ends.
+/// The child of another batch that ends when this batch ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ParentBatch {
@@ -72,35 +75,36 @@ pub struct ParentBatch {
     pub child: u64,
 }
 
-/// A batch with its blocking children.
+/// A batch with the children that block it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BatchDetail {
     /// The id.
     pub id: String,
-    /// The child of another batch that ends with this one, once this one is sealed.
+    /// The child of another batch that ends with this batch, once this batch is sealed.
     pub parent: Option<ParentBatch>,
     /// The number of children that were sent.
     pub children: u64,
     /// The number of children that are done.
     pub done: u64,
-    /// The number of children that were dead-lettered and count as ended: until they are redriven and done.
+    /// The number of children that were dead-lettered and count as ended until they are redriven and done.
     pub failed: u64,
-    /// The number of children that were found among the dead letters and hold the batch up.
+    /// The number of children that are dead letters and block the batch.
     pub dead: u64,
-    /// True if there are certainly no more; otherwise a queue has more than the 32 dead letters that were looked at, or cannot be read.
+    /// True if there are certainly no more dead children. False if a queue has more than the 32 dead letters
+    /// that were read, and if a queue cannot be read.
     pub dead_is_exact: bool,
-    /// True if no more children are sent. Before that a batch waits for its sender.
+    /// True if the sender sends no more children. Before that the batch waits for its sender.
     pub sealed: bool,
     /// True if the continuation has run.
     pub finished: bool,
     /// The queue of the continuation, once the batch is sealed.
     pub continuation_queue: Option<String>,
-    /// The children that have not ended, those that are dead letters first: at most 100.
+    /// The children that have not ended, dead letters first: at most 100.
     pub open: Vec<OpenChild>,
-    /// The queues in which some of these wait and do not begin, each with the reason.
+    /// The queues in which some of these children wait and do not start, each with the reason.
     pub held_up: BTreeMap<String, QueueHold>,
-    /// The queues that could not be looked at: children that are `unseen` may be there.
+    /// The queues that could not be read: `unseen` children may be there.
     pub unread: Vec<String>,
 }
 
@@ -114,20 +118,21 @@ pub struct OpenChild {
     pub job: String,
     /// The sender of its job, if the job was found: other senders may use the same id.
     pub source: Option<String>,
-    /// The place in which it was found: `running`, `waiting`, `dead`; `fanned_out` if it waits for a [batch](Self::batch) of its own;
-    /// `unseen` if the job cannot be found.
+    /// The place in which the job was found: `running`, `waiting` or `dead`; `fanned_out` if the child waits
+    /// for a nested [batch](Self::batch); `unseen` if the job was not found.
     pub place: &'static str,
-    /// The batch with whose continuation it ends, if its job has begun one.
+    /// The nested batch whose continuation ends this child, if its job has started a batch.
     pub batch: Option<String>,
     /// The queue in which it was found.
     pub queue: Option<String>,
-    /// The error of a dead letter.
+    /// The error, if the job is a dead letter.
     pub error: Option<String>,
 }
 
 impl BatchList {
-    /// Returns the batches as a tree, from top to bottom, each behind the branch that leads to it, such as `· └ `: a batch that a child of
-    /// another has begun comes below that one. Those that are not finished come first, then those that changed last.
+    /// Returns the batches as a tree, from top to bottom, each with the branch to draw before it, such as
+    /// `· └ `. A batch that was started by a child of another batch comes below that batch. Unfinished
+    /// batches come first, then the most recently changed.
     pub fn tree(&self) -> Vec<(String, &BatchOverview)> {
         let known: BTreeSet<&str> = self.batches.iter().map(|batch| batch.id.as_str()).collect();
         let mut nested = BTreeMap::<&str, Vec<&BatchOverview>>::new();
@@ -146,33 +151,35 @@ impl BatchList {
         left.extend(roots.into_iter().rev().map(|root| (0, root)));
         while let Some((depth, batch)) = left.pop() {
             let branch = if depth == 0 { "" } else { "└ " };
-            tree.push(("· ".repeat(depth.clamp(1, DEEPEST) - 1) + branch, batch));
+            tree.push(("· ".repeat(depth.clamp(1, MAX_INDENT) - 1) + branch, batch));
             let below = nested.remove(batch.id.as_str()).unwrap_or_default();
             left.extend(below.into_iter().rev().map(|batch| (depth + 1, batch)));
         }
-        // A program has written batches that contain each other.
+        // Only a broken program writes batches that contain each other: they have no root, and come last.
         tree.extend(nested.into_values().flatten().map(|batch| (String::new(), batch)));
         tree
     }
 }
 
 impl Admin {
-    /// Returns all batches whose records are in the storage. Every child that has ended has a blob: listing costs one request for 5,000,
-    /// and stops after 200,000: of the batch in which it stops, four more requests read the state. The dead letters of all queues cost a request to list the queues, two for each, and one for each
-    /// batch that they name.
+    /// Returns all batches whose records are in the storage. Lists one blob per ended child, 5,000 a request,
+    /// at most 200,000; if the listing stops there, four more requests read the state of the batch at the
+    /// cut. Unless all batches are finished, the dead letters of all queues cost a request to list the
+    /// queues, two for each queue, and one for each batch that the dead letters name.
     ///
     /// # Errors
-    /// [`Storage`](ErrorKind::Storage) when the records cannot be listed.
+    /// [`Storage`](ErrorKind::Storage) if the records cannot be listed.
     pub async fn batches(&self) -> Result<BatchList, Error> {
-        let (found, complete) = batches(&self.storage, PAGES).await?;
-        let (dead, looked_at_all) = match found.iter().all(|batch| batch.finished) {
-            true => (BTreeMap::new(), true),
-            // The records say the rest, also if the queues cannot be listed.
-            false => self.dead_children().await.unwrap_or_default(),
+        let (found, complete) = batches(&self.storage, MAX_PAGES).await?;
+        let (dead, read_all) = if found.iter().all(|batch| batch.finished) {
+            (BTreeMap::new(), true)
+        } else {
+            // If the queues cannot be listed, the records still show everything else.
+            self.dead_children().await.unwrap_or_default()
         };
         let overview = |batch: BatchRecord| {
             let dead = dead.get(&batch.id).filter(|_| !batch.finished);
-            // Whether later ones have ended is not known.
+            // Children after the last listed one may have ended, so their dead letters are not counted.
             let listed = ..=batch.listed_until.unwrap_or(u64::MAX);
             let blocks = |child: &&u64| !batch.ended.contains(child);
             let dead = dead.map_or(0, |dead| dead.range(listed).filter(blocks).count() as u64);
@@ -185,7 +192,7 @@ impl Admin {
                 failed,
                 ended_is_exact,
                 dead,
-                dead_is_exact: (looked_at_all && ended_is_exact)
+                dead_is_exact: (read_all && ended_is_exact)
                     || batch.finished
                     || batch.children == Some(ended + dead),
                 sealed: batch.sealed,
@@ -197,14 +204,14 @@ impl Admin {
         Ok(BatchList { batches: found.into_iter().map(overview).collect(), complete })
     }
 
-    /// Returns the numbers of the children of each batch that are found among the dead letters, and whether all dead letters were looked at.
+    /// Returns the numbers of the dead-lettered children by batch, and whether all dead letters were read.
     async fn dead_children(&self) -> Result<(BTreeMap<String, BTreeSet<u64>>, bool), Error> {
         let queues = self.queue_names().await?.into_iter().filter(|queue| !queue.is_dead_letter());
-        let looks = queues.map(|queue| async move { self.some_dead_letters(&queue).await });
+        let reads = queues.map(|queue| async move { self.first_dead_letters(&queue).await });
         let (mut dead, mut is_exact) = (BTreeMap::<_, BTreeSet<_>>::new(), true);
-        let mut looks = stream::iter(looks).buffer_unordered(AT_ONCE);
-        while let Some(look) = looks.next().await {
-            let page = look.unwrap_or_default();
+        let mut reads = stream::iter(reads).buffer_unordered(CONCURRENT_READS);
+        while let Some(read) = reads.next().await {
+            let page = read.unwrap_or_default();
             is_exact &= page.complete && page.letters.iter().all(|letter| letter.claimed.is_none());
             for batch in page.letters.into_iter().filter_map(|letter| letter.batch) {
                 dead.entry(batch.id).or_default().extend(batch.index);
@@ -213,21 +220,25 @@ impl Admin {
         Ok((dead, is_exact))
     }
 
-    /// Returns the first dead letters of a queue; none of one that was deleted since, or whose name is too long for dead letters.
-    async fn some_dead_letters(&self, queue: &QueueName) -> Result<DeadLetterPage, Error> {
+    /// Returns the first dead letters of a queue; none if the queue has been deleted, or its name is too long
+    /// to have a dead-letter queue.
+    async fn first_dead_letters(&self, queue: &QueueName) -> Result<DeadLetterPage, Error> {
         match self.dead_letters(queue.as_str(), &DeadLetterFilter::new()).await {
-            Err(e) if has_none(&e) => Ok(DeadLetterPage { complete: true, ..DeadLetterPage::default() }),
+            Err(e) if means_no_messages(&e) => {
+                Ok(DeadLetterPage { complete: true, ..DeadLetterPage::default() })
+            }
             page => page,
         }
     }
 
-    /// Returns a batch with the children that hold it up, as far as peeks of all queues, their dead letters and the workers' records show
-    /// them. Costs seven requests, one for each further 5,000 children that have ended, three for each queue, and three more
-    /// where a child waits in it, one for each batch that its jobs name, and one for each worker.
+    /// Returns a batch with the children that block it, as far as peeks of all queues, their dead letters and
+    /// the records of workers show them. Costs seven requests, one for each further 5,000 children that have
+    /// ended, three for each queue and three more if a child waits in it, one for each batch that its jobs
+    /// name, and one for each worker.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) if there is no such batch; [`Invalid`](ErrorKind::Invalid) for an id that is not allowed;
-    /// [`Storage`](ErrorKind::Storage) when something cannot be read.
+    /// [`NotFound`](ErrorKind::NotFound) if there is no such batch; [`Invalid`](ErrorKind::Invalid) for an id
+    /// that is not allowed; [`Storage`](ErrorKind::Storage) if something cannot be read.
     pub async fn batch(&self, id: &str) -> Result<BatchDetail, Error> {
         let missing =
             || Error::new(ErrorKind::NotFound, format!("there is no batch `{}`", id.escape_debug()));
@@ -247,7 +258,7 @@ impl Admin {
             let unseen = OpenChild { index, job, source: None, place, batch: None, queue: None, error: None };
             OpenChild { batch, ..places.get(&index).cloned().unwrap_or(unseen) }
         };
-        let open: Vec<_> = dead.iter().copied().chain(others).take(MOST).map(child).collect();
+        let open: Vec<_> = dead.iter().copied().chain(others).take(MAX_NAMED_CHILDREN).map(child).collect();
         let waiting =
             open.iter().filter(|child| child.place == "waiting").filter_map(|child| child.queue.clone());
         let mut held_up = BTreeMap::new();
@@ -272,18 +283,18 @@ impl Admin {
         })
     }
 
-    /// Returns the children of a batch that can be seen anywhere.
+    /// Returns the children of a batch that peeks and the records of workers show.
     async fn children_of(&self, id: &str) -> Result<FoundChildren, Error> {
         let (mut places, mut unread, mut dead_is_exact) = (BTreeMap::new(), Vec::new(), true);
         let queues = self.queue_names().await?.into_iter().filter(|queue| !queue.is_dead_letter());
-        let looks = queues.map(|queue| async move {
+        let reads = queues.map(|queue| async move {
             let waiting = self.peek(queue.as_str()).await;
-            let dead = self.some_dead_letters(&queue).await;
+            let dead = self.first_dead_letters(&queue).await;
             (queue, waiting, dead)
         });
-        let mut looks = stream::iter(looks).buffered(AT_ONCE);
-        while let Some((queue, waiting, dead)) = looks.next().await {
-            if waiting.as_ref().is_err_and(|e| !has_none(e)) || dead.is_err() {
+        let mut reads = stream::iter(reads).buffered(CONCURRENT_READS);
+        while let Some((queue, waiting, dead)) = reads.next().await {
+            if waiting.as_ref().is_err_and(|e| !means_no_messages(e)) || dead.is_err() {
                 unread.push(queue.to_string());
             }
             let dead = dead.unwrap_or_default();
@@ -315,19 +326,20 @@ impl Admin {
     }
 }
 
-/// Returns whether a queue that cannot be looked at has no messages: it was deleted since, or its name is too long for dead letters.
-fn has_none(error: &Error) -> bool {
+/// Returns whether the error of a read means that the queue has no messages: it was deleted, or its name is
+/// too long to have a dead-letter queue.
+fn means_no_messages(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Invalid)
 }
 
-/// The children of a batch that a look has found.
+/// The children of a batch that were found.
 #[derive(Default)]
 struct FoundChildren {
-    /// The children by their numbers.
+    /// The children by number.
     places: BTreeMap<u64, OpenChild>,
-    /// The queues that could not be looked at.
+    /// The queues that could not be read.
     unread: Vec<String>,
-    /// True if all dead letters were looked at.
+    /// True if all dead letters were read.
     dead_is_exact: bool,
     /// The present workers that write records.
     workers: Vec<WorkerOverview>,

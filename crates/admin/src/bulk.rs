@@ -1,4 +1,4 @@
-//! Redriving and purging the dead letters that a plan names, or that a filter selects.
+//! Redriving and purging the dead letters of a plan, or those that a filter selects.
 
 use std::time::SystemTime;
 
@@ -8,7 +8,7 @@ use jobqueue::{Error, ErrorKind};
 
 use super::dead_letters::{DeadLetterFilter, selecting};
 use super::errors::ErrorCounts;
-use super::event::{Changes, Deed};
+use super::event::{ActionResult, ActionTarget};
 use super::given::Given;
 use super::membership::{Memberships, WaitedFor};
 use super::plan::check_storage;
@@ -22,7 +22,8 @@ pub(super) enum Selection {
     Plan(DeadLetterPlan),
 }
 
-/// A redrive or a purge that is put together; [`run`](Self::run) does it. Begun by [`Admin::redrive`] and [`Admin::purge`].
+/// A configured redrive or purge, which [`run`](Self::run) executes. Created by [`Admin::redrive`] and
+/// [`Admin::purge`].
 #[must_use = "nothing happens before `run`"]
 pub struct Bulk<'a> {
     pub(super) admin: &'a Admin,
@@ -30,11 +31,12 @@ pub struct Bulk<'a> {
     purges: bool,
     pub(super) selection: Selection,
     pub(super) limit: Option<u64>,
-    /// The letters that the canary has handled.
+    /// The letters that the canary's pass has handled, so that the next pass recognises their copies.
     seen: Option<SeenLetters>,
     per_second: Option<u32>,
     canary: Option<u64>,
-    /// The number of dead letters of the canary, and of all that it may meet, for the progress.
+    /// For the progress: the number of dead letters that the canary's pass has handled, and the number of all
+    /// dead letters.
     pub(super) done_before: u64,
     pub(super) total: Option<u64>,
     dry_run: bool,
@@ -42,14 +44,14 @@ pub struct Bulk<'a> {
 }
 
 impl Admin {
-    /// Begins to put dead letters back into their queue: their jobs get all their attempts again. The rules are those of
-    /// [`DeadLetters::redrive`](jobqueue::dead_letters::DeadLetters::redrive).
+    /// Prepares to put dead letters back into their queue, where their jobs get all their attempts again. The
+    /// rules of [`DeadLetters::redrive`](jobqueue::dead_letters::DeadLetters::redrive) apply.
     pub fn redrive(&self, queue: &str) -> Bulk<'_> {
         self.bulk(queue, false)
     }
 
-    /// Begins to delete dead letters with their payloads. There is no way back. The rules are those of
-    /// [`DeadLetters::purge`](jobqueue::dead_letters::DeadLetters::purge).
+    /// Prepares to delete dead letters with their payloads. A purge cannot be undone. The rules of
+    /// [`DeadLetters::purge`](jobqueue::dead_letters::DeadLetters::purge) apply.
     pub fn purge(&self, queue: &str) -> Bulk<'_> {
         self.bulk(queue, true)
     }
@@ -74,28 +76,32 @@ impl Admin {
 
 impl<'a> Bulk<'a> {
     jobqueue_storage::setters! {
-        /// Selects the dead letters for which the filter's conditions hold when it runs: also those that died in the meantime. After a
-        /// preview, execute its [plan](Self::plan).
+        /// Selects the dead letters that meet the filter's conditions when the operation runs, including
+        /// those that died after a preview. To take only those that a preview found, execute its
+        /// [plan](Self::plan).
         filter(filter: DeadLetterFilter) => selection = Selection::Filter(filter);
 
-        /// Selects the dead letters of the plan, instead of a filter's. It ends when it has found them, without reading the
-        /// others; where the plan has copies, it reads all.
+        /// Selects the dead letters of the plan instead of a filter's. The operation ends when it has found
+        /// them, without reading the other dead letters; if the plan contains copies, it reads all.
         plan(plan: DeadLetterPlan) => selection = Selection::Plan(plan);
 
-        /// Takes at most this many.
+        /// Takes at most this many dead letters.
         limit(jobs: u64) => limit;
 
-        /// Takes at most this many a second.
+        /// Takes at most this many dead letters a second.
         per_second(rate: u32) => per_second;
 
-        /// Puts back this number of letters first, and the rest after the jobs of the first have ended, if none of them died again. Otherwise the report says why it
-        /// [stopped](BulkReport::stopped), and the others are left alone. It waits as long as a job of the canary waits or runs; where the storage does not
-        /// show whether it has ended, and no journal does, it stops after two minutes. Zero is none. It has no effect on a purge or a dry run.
-        /// A look that finds none of these jobs waiting or running receives all dead letters of the queue, twice, and puts them back.
+        /// Puts back this number of letters first, and the rest once the jobs of these have ended, if none of
+        /// them died again. Otherwise the report says why the redrive [stopped](BulkReport::stopped), and the
+        /// rest is left alone. The redrive waits as long as a job of the canary waits or runs. If neither the
+        /// storage nor a journal shows whether the job has ended, the redrive stops after two minutes. Zero
+        /// means no canary. It has no effect on a purge or a dry run. Once none of these jobs waits or runs,
+        /// a check receives all dead letters of the queue, twice, and puts them back.
         canary(jobs: u64) => canary = Some(jobs).filter(|jobs| *jobs > 0);
 
-        /// Reports the changes without making them, for a [plan](BulkReport::plan). It receives all dead letters, which are invisible to others meanwhile,
-        /// and requires [`Action::Inspect`] instead of the action itself.
+        /// Reports the changes without making them, for a [plan](BulkReport::plan). A dry run receives all
+        /// dead letters, which are invisible to other readers during that time, and requires
+        /// [`Action::Inspect`] instead of the action itself.
         dry_run(dry: bool) => dry_run;
 
         /// Calls `listener` after each dead letter.
@@ -105,16 +111,16 @@ impl<'a> Bulk<'a> {
     /// Runs the redrive or the purge.
     ///
     /// # Errors
-    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden); [`Invalid`](jobqueue::ErrorKind::Invalid) if nothing is selected, or a plan is that of
-    /// another queue or storage; [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue;
-    /// [`Storage`](jobqueue::ErrorKind::Storage) when the dead letters cannot be read at all: nothing was changed. What fails later is in
-    /// the report.
+    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden); [`Invalid`](jobqueue::ErrorKind::Invalid) if nothing is
+    /// selected, or the plan belongs to another queue or storage; [`NotFound`](jobqueue::ErrorKind::NotFound)
+    /// if there is no such queue; [`Storage`](jobqueue::ErrorKind::Storage) if the dead letters cannot be
+    /// read at all: nothing was changed. Later failures are in the report.
     ///
     /// # Cancel safety
-    /// If the future is dropped, dead letters that it held come back after at most 10 minutes; the one under way may be in
-    /// both queues.
+    /// If the future is dropped, the dead letters that it has leased come back after at most 10 minutes; the
+    /// letter in progress may be in both queues.
     pub async fn run(mut self) -> Result<BulkReport, Error> {
-        let (admin, deed) = (self.admin, self.deed());
+        let (admin, target) = (self.admin, self.target());
         let action = match (self.dry_run, self.purges) {
             (true, _) => Action::Inspect,
             (false, true) => Action::Purge,
@@ -122,7 +128,7 @@ impl<'a> Bulk<'a> {
         };
         let verb = if self.purges { "deleted" } else { "put back" };
         let would = if self.dry_run { "would be " } else { "" };
-        let changes = |report: &BulkReport| {
+        let to_result = |report: &BulkReport| {
             let stopped =
                 report.stopped.as_ref().map(|why| format!("; it ended early: {why}")).unwrap_or_default();
             let jobs = report.jobs.iter().chain(&report.of_copies).chain(&report.maybe_changed);
@@ -132,7 +138,7 @@ impl<'a> Bulk<'a> {
                 copies => format!(", {copies} {would}deleted as copies"),
             };
             let skipped = report.skipped.len();
-            Changes {
+            ActionResult {
                 detail: format!("{} {would}{verb}{copies}, {skipped} skipped{stopped}", report.count),
                 jobs: jobs.cloned().collect(),
             }
@@ -143,10 +149,10 @@ impl<'a> Bulk<'a> {
                 None => self.pass(None).await,
             }
         };
-        admin.act_on_jobs(action, deed, work, changes).await
+        admin.act_on_jobs(action, target, work, to_result).await
     }
 
-    fn deed(&self) -> Deed {
+    fn target(&self) -> ActionTarget {
         let (selection, jobs) = match &self.selection {
             Selection::Filter(filter) => (filter.to_string(), Vec::new()),
             Selection::Plan(plan) => (format!("a plan of {} dead letters", plan.letters.len()), plan.jobs()),
@@ -157,20 +163,20 @@ impl<'a> Bulk<'a> {
         let parts = Some(selection).filter(|text| !text.is_empty()).into_iter();
         let parts = parts.chain(limit).chain(rate).chain(canary);
         let selection = parts.collect::<Vec<_>>().join(", ");
-        Deed { subject: format!("dead letters of {}", self.queue), selection, jobs }
+        ActionTarget { subject: format!("dead letters of {}", self.queue), selection, jobs }
     }
 
-    /// Looks through the dead letters once. Leaves those alone that came after `before`.
+    /// Passes over the dead letters once. Leaves alone those that arrived after `before`.
     pub(super) async fn pass(&mut self, before: Option<SystemTime>) -> Result<BulkReport, Error> {
         let options = self.options()?.stop(self.admin.stop.clone());
         let options = options.given(before, |options, time| options.before(Some(time)));
         let options = options.given(self.per_second, DeadLetterOptions::per_second);
         let letters = self.admin.dead_letter_queue(&self.queue).await?;
-        let may_meet = match &self.selection {
+        let expected = match &self.selection {
             Selection::Plan(plan) => Some(plan.letters.len() as u64),
             Selection::Filter(_) => letters.known_count().await?,
         };
-        self.total = may_meet.map(|letters| self.done_before + letters);
+        self.total = expected.map(|letters| self.done_before + letters);
         let (total, counts_children) = (self.total, self.dry_run || self.purges);
         let action = match (self.dry_run, self.purges) {
             (true, true) => PassAction::Report,
@@ -205,14 +211,16 @@ impl<'a> Bulk<'a> {
             report.waited_for = memberships.count(&self.admin.storage, &children, &self.admin.stop).await;
         }
         self.complete(&mut report, &copies);
-        match self.dry_run {
-            true => report.letters.extend(copies),
-            false => report.of_copies = copies.into_iter().map(|copy| copy.job).collect(),
+        if self.dry_run {
+            report.letters.extend(copies);
+        } else {
+            report.of_copies = copies.into_iter().map(|copy| copy.job).collect();
         }
         Ok(report)
     }
 
-    /// Takes what was dealt with out of the plan, `copies` included, and sets what of it was not met, and whether all was.
+    /// Removes the handled letters and `copies` from the plan, and sets the number of planned letters that
+    /// were not met, and whether the pass is complete.
     fn complete(&mut self, report: &mut BulkReport, copies: &[PlannedLetter]) {
         let skipped = report.skipped.len() as u64;
         let rest = match &mut self.selection {
@@ -223,7 +231,7 @@ impl<'a> Bulk<'a> {
             Selection::Filter(_) => None,
         };
         let is_full = self.limit.is_some_and(|limit| report.count + skipped >= limit);
-        // A limit ends it before it has looked for all.
+        // A pass that reaches its limit stops before it has looked for all letters.
         report.missing = rest.filter(|rest| report.stopped.is_none() && (!is_full || *rest == 0));
         let has_met_all = report.unseen == Some(0) || is_full || rest == Some(0);
         report.complete = has_met_all && report.stopped.is_none();

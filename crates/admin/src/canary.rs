@@ -1,4 +1,4 @@
-//! The canary of a redrive: a few jobs go first, and the others follow only if these end well.
+//! The canary of a redrive: a few jobs go first, and the rest follows only if these end well.
 
 use std::time::Duration;
 
@@ -7,21 +7,22 @@ use jobqueue_storage::text::chain;
 use tokio::time::{Instant, sleep};
 
 use super::bulk::Bulk;
-use super::outcome::LookFor;
+use super::outcome::SearchMode;
 use super::report::{BulkProgress, BulkReport};
 use super::{Admin, DeadLetterPlan, PlanOutcome, QueueHold};
 
-/// The time between the first two looks at the jobs of the canary. Each later one is twice as long, up to the maximum: a look reads jobs
-/// until it has found them.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
-const MAX_PAUSE: Duration = Duration::from_secs(60);
-/// The time after which jobs that are nowhere to be seen end the wait.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// The least number of looks at which they were not to be seen.
-const LOOKS: u32 = 3;
+/// The time between the first two checks of the canary's jobs. It doubles after each check, up to the
+/// maximum, because a check reads jobs until it has found them.
+const FIRST_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(60);
+/// The time after which the wait ends if no check finds the jobs.
+const UNSEEN_TIMEOUT: Duration = Duration::from_secs(120);
+/// The least number of checks that must have missed them.
+const MIN_UNSEEN_CHECKS: u32 = 3;
 
-/// The cause of the end of a redrive that was stopped during the wait.
-const STOPPED: &str = "it was stopped before the jobs of the canary, which are back in the queue, had ended";
+/// The reason in the report of a redrive that was stopped during the wait.
+const STOPPED_DURING_WAIT: &str =
+    "it was stopped before the jobs of the canary, which are back in the queue, had ended";
 
 impl Bulk<'_> {
     /// Puts back the jobs of the canary, waits until they have ended, and puts back the others.
@@ -37,14 +38,14 @@ impl Bulk<'_> {
             return Ok(first);
         }
         let (done, total) = (first.count, self.total);
-        let mut waits = |held_up| (self.progress)(BulkProgress { done, total, waits: true, held_up });
-        waits(None);
-        let rest = match self.admin.wait_for_canary(&first.plan(), waits).await {
+        let mut report_wait = |held_up| (self.progress)(BulkProgress { done, total, waits: true, held_up });
+        report_wait(None);
+        let rest = match self.admin.wait_for_canary(&first.plan(), report_wait).await {
             Ok(()) => {
                 self.limit = limit.map(|limit| limit - first.count);
                 self.done_before = first.count;
                 (self.progress)(BulkProgress { done, total, waits: false, held_up: None });
-                // Letters that came since the canary began are not part of the selection.
+                // Letters that arrived after the canary started are not part of the selection.
                 self.pass(first.before).await.map_err(|error| chain(&error))
             }
             Err(why) => Err(why),
@@ -57,77 +58,80 @@ impl Bulk<'_> {
     }
 }
 
-/// The looks at which no job of the canary was open and some were nowhere to be seen, since one was open. A look that failed is none, and one that has
-/// not met all dead letters is none where the storage shows all other jobs.
+/// The checks since a job of the canary was last seen waiting or running, at which some of the jobs were not
+/// found. A check that failed does not count. Nor does a check that did not meet all dead letters, if the
+/// storage shows all other jobs.
 #[derive(Default)]
-struct Unseen {
-    looks: u32,
+struct UnseenChecks {
+    checks: u32,
     since: Option<Instant>,
 }
 
-impl Unseen {
-    /// Counts a look. Returns whether enough of them were made, for long enough.
-    fn look(&mut self) -> bool {
-        self.looks += 1;
+impl UnseenChecks {
+    /// Counts a check. Returns whether the jobs were missing often enough, and for long enough, to end the
+    /// wait.
+    fn count(&mut self) -> bool {
+        self.checks += 1;
         let since = *self.since.get_or_insert_with(Instant::now);
-        self.looks >= LOOKS && since.elapsed() >= PATIENCE
+        self.checks >= MIN_UNSEEN_CHECKS && since.elapsed() >= UNSEEN_TIMEOUT
     }
 }
 
 impl Admin {
-    /// Waits until all jobs of a plan have ended. Calls `waits` after each look at which some have not, with the reason why they do not begin.
+    /// Waits until all jobs of a plan have ended. Calls `report_wait` after each check at which some have
+    /// not, with the reason why they do not start.
     ///
     /// # Errors
-    /// The reason why no more jobs must be put back.
+    /// The reason why the other jobs must not be put back.
     async fn wait_for_canary(
         &self,
         plan: &DeadLetterPlan,
-        mut waits: impl FnMut(Option<QueueHold>),
+        mut report_wait: impl FnMut(Option<QueueHold>),
     ) -> Result<(), String> {
-        let (mut unseen, mut pause) = (Unseen::default(), LOOK_EVERY);
+        let (mut unseen, mut interval) = (UnseenChecks::default(), FIRST_CHECK_INTERVAL);
         loop {
-            let mut outcome = self.look_at_canary(plan, false).await?;
-            // Only when none of them waits or runs: it receives all dead letters.
+            let mut outcome = self.check_canary(plan, false).await?;
+            // Only if no job of the canary waits or runs: this check receives all dead letters.
             if outcome.as_ref().is_some_and(|outcome| outcome.open == 0) {
-                outcome = self.look_at_canary(plan, true).await?;
+                outcome = self.check_canary(plan, true).await?;
             }
             let held_up = match outcome {
                 None => Some(QueueHold::Unread),
                 Some(outcome) if outcome.open > 0 => {
-                    unseen = Unseen::default();
+                    unseen = UnseenChecks::default();
                     self.hold_of(&plan.queue).await
                 }
                 Some(outcome) if outcome.unknown == 0 => return Ok(()),
-                // One of the jobs may be among the letters that it has not met.
+                // A job of the canary may be among the letters that the check has not met.
                 Some(outcome) if outcome.hidden_letters && self.shows_all_jobs() => {
                     Some(QueueHold::HiddenLetters)
                 }
-                Some(_) if unseen.look() => {
+                Some(_) if unseen.count() => {
                     let text = "jobs of the canary are not to be seen: this storage does not show whether they have ended";
                     return Err(text.to_owned());
                 }
                 Some(_) => None,
             };
-            waits(held_up);
+            report_wait(held_up);
             tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return Err(STOPPED.to_owned()),
-                () = sleep(pause) => {}
+                () = self.stop.cancelled() => return Err(STOPPED_DURING_WAIT.to_owned()),
+                () = sleep(interval) => {}
             }
-            pause = (pause * 2).min(MAX_PAUSE);
+            interval = (interval * 2).min(MAX_CHECK_INTERVAL);
         }
     }
 
-    /// Looks at the jobs of the canary once. Returns `None` while the storage does not answer.
+    /// Checks the jobs of the canary once. Returns `None` if the storage does not answer.
     ///
     /// # Errors
-    /// One of them is a dead letter, or they cannot be looked at.
-    async fn look_at_canary(
+    /// A job of the canary is a dead letter, or the check failed.
+    async fn check_canary(
         &self,
         plan: &DeadLetterPlan,
         receives: bool,
     ) -> Result<Option<PlanOutcome>, String> {
-        let outcome = match self.outcome_with(plan, LookFor { receives, was_put_back: true }).await {
+        let outcome = match self.outcome_with(plan, SearchMode { receives, was_put_back: true }).await {
             Err(error) if error.is_retryable() => return Ok(None),
             outcome => outcome.map_err(|error| format!("the canary cannot be watched: {}", chain(&error)))?,
         };
@@ -136,7 +140,7 @@ impl Admin {
             let error = first.error.as_deref().unwrap_or("no error is kept");
             return Err(format!("{died} of the {all} jobs of the canary died again: {error}"));
         }
-        // They were put back: a letter that is there now is a later one.
+        // All jobs were put back: a letter that exists now is a later one.
         if outcome.left > 0 {
             return Err(format!("{} of the {all} jobs of the canary are dead letters", outcome.left));
         }

@@ -1,4 +1,4 @@
-//! Cancelling jobs from anywhere: one by its id, or all that a plan names.
+//! Cancelling jobs on any worker: a single job by its id, or all jobs of a plan.
 
 use std::collections::BTreeSet;
 use std::error::Error as _;
@@ -18,10 +18,11 @@ use super::plan::check_storage;
 use super::{Action, Admin, CancelPlan, JobReference};
 
 /// The number of concurrent requests.
-const AT_ONCE: usize = 16;
+const CONCURRENT_REQUESTS: usize = 16;
 /// The number of consecutive failures after which no further request is made.
 const MAX_FAILURES: usize = 3;
-/// The time after which a job that is sent has another time than a request, on any storage.
+/// The longest time, on any storage, until a newly sent job certainly has a later time than the request:
+/// storages round times.
 const MAX_ROUNDING: Duration = Duration::from_secs(2);
 
 /// The state of a cancellation.
@@ -39,15 +40,16 @@ pub enum Cancellation {
         /// The time of the request.
         at: String,
     },
-    /// The job did not run to its end: it is a dead letter with the reason `cancelled`, or its sender has cancelled it, which leaves none.
+    /// The job did not run to its end: it is a dead letter with the reason `cancelled`, or its sender has
+    /// cancelled it, which leaves no dead letter.
     Cancelled,
-    /// The job was done before its worker noticed, or its handler succeeded all the same.
+    /// The job was done before its worker noticed the request, or its handler succeeded in spite of it.
     Completed,
     /// The job is a dead letter for another reason.
     DeadLettered,
 }
 
-/// Writes the state as a sentence for people, without its full stop.
+/// Writes the state as a sentence for people, without the full stop.
 impl fmt::Display for Cancellation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -68,33 +70,37 @@ impl fmt::Display for Cancellation {
 pub struct CancelReport {
     /// The jobs.
     pub jobs: Vec<JobReference>,
-    /// The number of present workers that listen to their queues and were notified. If there are none, the request stands for the next
-    /// that starts, also for one that runs until it is idle, but not for one with
-    /// [`presence(None)`](jobqueue::WorkerBuilder::presence).
+    /// The number of present workers that listen to the queues of the jobs and were notified. If there are
+    /// none, the request stands for the next worker that starts, including a worker that runs until it is
+    /// idle, but not for a worker with [`presence(None)`](jobqueue::WorkerBuilder::presence).
     pub workers: u64,
-    /// True if these are all jobs that were meant: [`CancelPlan::complete`].
+    /// True if these are all jobs that were to be cancelled: [`CancelPlan::complete`].
     pub complete: bool,
 }
 
 impl Admin {
     /// Requests the cancellation of a waiting or running job. The job becomes a dead letter with the reason
-    /// [`cancelled`](jobqueue::Reason::CANCELLED), which can be redriven or purged; its key and its batch continue as
-    /// after any dead letter. [`cancellation`](Self::cancellation) returns the result.
+    /// [`cancelled`](jobqueue::Reason::CANCELLED), which can be redriven or purged; its key and its batch
+    /// continue as after any dead letter. [`cancellation`](Self::cancellation) returns the result.
     ///
-    /// Workers learn of it at their next [record](jobqueue::WorkerBuilder::presence), within 15 seconds by default; on a test's paused clock they keep
-    /// one only if [`presence`](jobqueue::WorkerBuilder::presence) was called. A handler that
-    /// runs finds its [token](jobqueue::Context::token) fired; what it returns within the cancel grace holds if it is a success, and
-    /// otherwise the job is cancelled. A job that waits is cancelled when a worker next receives it: a paused queue or a delay holds the
-    /// cancellation up as it does the job, and the job does not run. The request stands for 30 days, against each message of the job that a
-    /// repeated send may have left; a job that no worker receives within them, because its queue is paused for longer, runs after them. Whether there is such a job is not
-    /// checked. It does not concern a job that is sent under the same id after this call has returned: where the storage's times have no
-    /// fractions of seconds, as on Azure, the call takes two seconds.
+    /// Workers read requests when they next write their [record](jobqueue::WorkerBuilder::presence), within
+    /// 15 seconds by default; on a test's paused clock they write records only if
+    /// [`presence`](jobqueue::WorkerBuilder::presence) was called. In a running handler the
+    /// [token](jobqueue::Context::token) fires. If the handler returns a success within the cancel grace, the
+    /// job completes; otherwise it is cancelled. A waiting job is cancelled when a worker next receives it,
+    /// and does not run: a paused queue or a delay holds up the cancellation as it holds up the job. The
+    /// request stands for 30 days, for each message of the job that a repeated send may have left. A job that
+    /// no worker receives within that time, because its queue is paused for longer, runs afterwards. The call
+    /// does not check whether the job exists. The request does not affect a job that is sent under the same
+    /// id after this call has returned: if the times of the storage have no fractions of seconds, as on
+    /// Azure, the call takes two seconds.
     ///
-    /// Costs four requests, and for each present worker two and a listing for each of its queues. Idle workers send no extra requests.
+    /// Costs four requests, and for each present worker two requests and a listing for each of its queues.
+    /// Idle workers send no extra requests.
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden); [`Invalid`](ErrorKind::Invalid) for a name that is not allowed;
-    /// [`Storage`](ErrorKind::Storage) when the storage refuses: the request may stand all the same.
+    /// [`Storage`](ErrorKind::Storage) if the storage refuses: the request may stand all the same.
     ///
     /// # Cancel safety
     /// If the future is dropped, the request may or may not be made.
@@ -102,25 +108,26 @@ impl Admin {
         self.cancel_all(&CancelPlan::of_jobs([job.clone()])).await
     }
 
-    /// Requests the cancellation of all jobs of a plan, as [`cancel`](Self::cancel) does for one. Costs two requests for each job, and the
-    /// others once.
+    /// Requests the cancellation of all jobs of a plan, like [`cancel`](Self::cancel) for a single job. Costs
+    /// two requests for each job, and the other requests once.
     ///
     /// # Errors
-    /// Those of [`cancel`](Self::cancel), and [`Invalid`](ErrorKind::Invalid) for the plan of another storage.
-    /// It ends when three requests in a row have failed. If some were made, the text says how many; the plan can be executed again.
+    /// As [`cancel`](Self::cancel), and [`Invalid`](ErrorKind::Invalid) for a plan of another storage. The
+    /// call ends when three requests in a row have failed. If some were made, the text says how many; the
+    /// plan can be executed again.
     ///
     /// # Cancel safety
     /// If the future is dropped, some requests may be made.
     pub async fn cancel_all(&self, plan: &CancelPlan) -> Result<CancelReport, Error> {
         let work = async {
             check_storage(plan.storage.as_deref(), self)?;
-            // All are checked before the first is made.
+            // Checks all requests before the first is made.
             let requests: Vec<_> =
                 plan.jobs.iter().map(|job| self.cancel_request(job)).collect::<Result<_, _>>()?;
             let all = requests.len();
             let (made, wait, failure) = self.make_requests(requests).await;
             let notified = match wait {
-                // The storage takes no requests: notifications would fail as well, after all their repetitions.
+                // The storage takes no requests: notifications would fail as well, after all their retries.
                 None => Ok(0),
                 Some(wait) => self.notify(plan, wait).await,
             };
@@ -141,11 +148,11 @@ impl Admin {
             }
         };
         let summary = |report: &CancelReport| format!("requested from {} workers", report.workers);
-        self.act(Action::Cancel, plan.deed(), work, summary).await
+        self.act(Action::Cancel, plan.target(), work, summary).await
     }
 
-    /// Notifies the workers of the queues of a plan of requests that were made. Ends after `wait`: a job that is sent from then on has another
-    /// time than the requests.
+    /// Notifies the workers of the plan's queues of the requests. Returns no earlier than after `wait`: a job
+    /// that is sent afterwards has another time than the requests.
     async fn notify(&self, plan: &CancelPlan, wait: Duration) -> Result<u64, Error> {
         let distinct = sleep(wait);
         let records = Records::new(Arc::clone(self.storage.blobs()), self.storage.runtime().clone());
@@ -156,11 +163,12 @@ impl Admin {
         notified
     }
 
-    /// Makes the requests, until three in a row fail. Returns the number of requests that were made, the wait after which newly sent jobs are
-    /// distinct from those that requests name, if any request was or may have been made, and the first error.
+    /// Makes the requests, until three in a row fail. Returns the number of requests that were made, the
+    /// first error, and the wait after which newly sent jobs certainly have another time than the requests.
+    /// The wait is `None` if certainly no request was made.
     async fn make_requests(&self, requests: Vec<CancelRequest>) -> (usize, Option<Duration>, Option<Error>) {
         let make = |request: CancelRequest| async move { self.requests().make(&request).await };
-        let mut answers = stream::iter(requests).map(make).buffer_unordered(AT_ONCE);
+        let mut answers = stream::iter(requests).map(make).buffer_unordered(CONCURRENT_REQUESTS);
         let (mut made, mut wait, mut failure, mut failed_in_a_row) = (0, None, None, 0);
         while failed_in_a_row < MAX_FAILURES
             && let Some(answer) = answers.next().await
@@ -189,18 +197,18 @@ impl Admin {
         })
     }
 
-    /// Returns the result of the last cancellation request for a job. Results are kept for 30 days. Costs four requests, or two listings
-    /// and a request for each if the reference names no sender.
+    /// Returns the result of the last cancellation request for a job. Results are kept for 30 days. Costs
+    /// four requests; if the reference names no sender, two listings and a request for each blob found.
     ///
     /// # Errors
-    /// [`Storage`](ErrorKind::Storage) when the storage cannot be read.
+    /// [`Storage`](ErrorKind::Storage) if the storage cannot be read.
     pub async fn cancellation(&self, job: &JobReference) -> Result<Cancellation, Error> {
         let found = self.cancellation_at(job).await?;
         Ok(found.map_or(Cancellation::None, |(cancellation, _)| cancellation))
     }
 
-    /// Returns the result of the last request, and when that was made, by the storage's clock; of an answer whose request is gone, when that was
-    /// written.
+    /// Returns the result of the last request and the time of that request, by the storage's clock. If only
+    /// an answer is left, returns the time of the answer.
     pub(super) async fn cancellation_at(
         &self,
         job: &JobReference,
@@ -228,7 +236,7 @@ impl Admin {
     }
 }
 
-/// Returns whether a request may stand whose answer was lost.
+/// Returns whether a request may have been stored although its response was lost.
 fn may_stand(error: &Error) -> bool {
     let mut next = error.source();
     while let Some(cause) = next {

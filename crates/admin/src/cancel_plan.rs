@@ -1,4 +1,4 @@
-//! The jobs that a cancellation takes: by a filter, or by their names.
+//! The jobs that a cancellation covers: selected by a filter, or named.
 
 use std::collections::BTreeSet;
 
@@ -6,18 +6,19 @@ use jobqueue::__internals::{batch_children, batch_source};
 use jobqueue::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
-use super::event::Deed;
-use super::jobs::{MAX_SEARCHED, PAGE};
+use super::event::ActionTarget;
+use super::jobs::{MAX_SEARCHED, PAGE_SIZE};
 use super::membership::Memberships;
 use super::{Admin, JobFilter, JobReference, JobState, RawJob};
 
-/// The most jobs of a plan.
+/// The most jobs in a plan.
 const MAX_PLANNED: usize = 100_000;
-/// The most looks at all jobs until one finds no new one.
-const MAX_LOOKS: u32 = 8;
+/// The most searches through all jobs until a search finds no new one.
+const MAX_SEARCHES: u32 = 8;
 
-/// The jobs that a cancellation takes, and no others: what [`Admin::plan_cancel`] has found, or jobs by name. In JSON it is a file that
-/// one operator writes and another one executes; unknown fields are refused.
+/// The jobs that a cancellation covers, and no others: the jobs that [`Admin::plan_cancel`] has found, or
+/// named jobs. In JSON it is a file that one operator writes and another executes; unknown fields are
+/// refused.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -35,14 +36,16 @@ const MAX_LOOKS: u32 = 8;
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct CancelPlan {
-    /// The [description](jobqueue::Storage::description) of the storage that was looked at: no other executes the plan. `None` if the jobs were
-    /// named, or if any storage may execute it.
+    /// The [description](jobqueue::Storage::description) of the storage that was searched: no other storage
+    /// executes the plan. `None` if the jobs were named, or if any storage may execute it.
     pub storage: Option<String>,
-    /// The jobs, by their names: when the plan is executed, one that was sent or redriven under such a name since is cancelled too.
+    /// The jobs by name: a job that was sent or redriven under such a name after the plan was made is
+    /// cancelled too.
     pub jobs: Vec<JobReference>,
-    /// True if no request is missing after this plan, as far as looks one after the other can say: the storage shows all jobs, and a second
-    /// look met no further one that the filter selects; or there were no more messages than were looked at. A job that begins and fails every
-    /// second or two may be missed by both looks.
+    /// True if no request is missing after this plan, as far as consecutive searches can show it: the storage
+    /// shows all jobs, and a further search found no new job that the filter selects; or there were no more
+    /// messages than were read. A job that starts and fails every second or two may be missed by all
+    /// searches.
     pub complete: bool,
 }
 
@@ -52,43 +55,49 @@ impl CancelPlan {
         Self { storage: None, jobs: jobs.into_iter().collect(), complete: true }
     }
 
-    pub(super) fn deed(&self) -> Deed {
+    pub(super) fn target(&self) -> ActionTarget {
         if let [job] = &self.jobs[..] {
-            return Deed::of_job(job);
+            return ActionTarget::of_job(job);
         }
         let queues: BTreeSet<_> = self.jobs.iter().map(|job| job.queue.as_str()).collect();
         let queues = queues.into_iter().collect::<Vec<_>>().join(", ");
         let selection = format!("a plan of {} jobs", self.jobs.len());
-        Deed { subject: format!("jobs of {queues}"), selection, jobs: self.jobs.clone() }
+        ActionTarget { subject: format!("jobs of {queues}"), selection, jobs: self.jobs.clone() }
     }
 }
 
 impl Admin {
-    /// Returns the waiting, delayed, backing-off and running jobs of a queue that a filter selects, without changing anything. Where the
-    /// storage does not show all jobs, these are the first 32 visible ones and those in the records of workers, and the filter cannot select
-    /// running jobs by their errors; of a whole batch also the children that have not ended, if they have the ids that a batch gives. A plan has
-    /// at most 100,000 jobs, found among the first 100,000 messages of each state; limit and beginning of the filter do not count. Of more jobs
-    /// the next plan has others once workers have received these.
+    /// Returns the waiting, delayed, backing-off and running jobs of a queue that a filter selects, without
+    /// changing anything. If the storage does not show all jobs, these are the first 32 visible jobs and the
+    /// jobs in the records of workers, and the filter cannot select running jobs by their errors. For a whole
+    /// batch they include the children that have not ended, if these have the ids that a batch assigns. A
+    /// plan has at most 100,000 jobs, found among the first 100,000 messages of each state; the filter's
+    /// limit and start are ignored. If there are more jobs, the next plan finds others once workers have
+    /// received these.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a filter without a condition; [`NotFound`](ErrorKind::NotFound) if there is no such queue;
-    /// [`Conflict`](ErrorKind::Conflict) if a job names the batch of the filter and there is none, because it was swept; [`Storage`](ErrorKind::Storage) when something cannot be read.
+    /// [`Invalid`](ErrorKind::Invalid) for a filter without a condition; [`NotFound`](ErrorKind::NotFound) if
+    /// there is no such queue; [`Conflict`](ErrorKind::Conflict) if a job names the filter's batch but that
+    /// batch does not exist because it was swept; [`Storage`](ErrorKind::Storage) if something cannot be
+    /// read.
     pub async fn plan_cancel(&self, queue: &str, filter: &JobFilter) -> Result<CancelPlan, Error> {
         if filter.selects_all() {
             let text = "no jobs are selected: give the filter a condition";
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let mut found = BTreeSet::new();
-        let mut complete = match self.shows_all_jobs() {
-            true => self.select_all(queue, filter, &mut found).await?,
-            false => self.select_shown(queue, filter, &mut found).await?,
+        let mut complete = if self.shows_all_jobs() {
+            self.select_all(queue, filter, &mut found).await?
+        } else {
+            self.select_shown(queue, filter, &mut found).await?
         };
         complete &= found.len() <= MAX_PLANNED;
         let storage = Some(self.storage.description().to_owned());
         Ok(CancelPlan { storage, jobs: found.into_iter().take(MAX_PLANNED).collect(), complete })
     }
 
-    /// Adds the jobs that a filter selects among those that a peek and the records of workers show. Returns whether these are all.
+    /// Adds the jobs that a filter selects among those that a peek and the records of workers show. Returns
+    /// whether these are all.
     async fn select_shown(
         &self,
         queue: &str,
@@ -101,7 +110,7 @@ impl Admin {
         let running = self.workers().await?.into_iter().flat_map(|worker| worker.record.running);
         let running = running.filter(|run| run.queue == queue).map(|run| RawJob::of_run(&run));
         let peeked = self.peek_without_batches(queue).await?;
-        // Messages that were there before and after the queue was counted are among those counted.
+        // Messages that were there both before and after the queue was counted are among those counted.
         let complete = overview.length == Some(peeked.len() as u64) && ids(&peeked) == before;
         let selected =
             filter.select(&self.storage, running.chain(peeked), &mut Memberships::default()).await?;
@@ -112,8 +121,8 @@ impl Admin {
         Ok(complete)
     }
 
-    /// Returns the children of a batch that have not ended, by the identities that a batch gives to its children. One of them may be in another
-    /// queue, have an identity of its own, or be a dead letter: then the request concerns no job.
+    /// Returns the children of a batch that have not ended, by the identities that a batch assigns. A child
+    /// may be in another queue, have another identity, or be a dead letter: then the request affects no job.
     async fn open_children(&self, queue: &str, batch: &str) -> Result<Vec<JobReference>, Error> {
         let found = batch_children(&self.storage, batch).await?;
         let (Some(found), Some(source)) = (found, batch_source(&self.storage, batch).await?) else {
@@ -124,15 +133,16 @@ impl Admin {
         Ok(open.map(child).take(MAX_PLANNED + 1).collect())
     }
 
-    /// Adds the jobs that a filter selects, whatever their state. Returns whether these are all: two looks found the same.
+    /// Adds the jobs that a filter selects, in every state. Returns whether these are all: a further search
+    /// found no new job.
     async fn select_all(
         &self,
         queue: &str,
         filter: &JobFilter,
         found: &mut BTreeSet<JobReference>,
     ) -> Result<bool, Error> {
-        let filter = filter.clone().limit(PAGE as usize);
-        for look in 0..MAX_LOOKS {
+        let filter = filter.clone().limit(PAGE_SIZE as usize);
+        for search in 0..MAX_SEARCHES {
             let (known, mut all) = (found.len(), true);
             for state in JobState::IN_QUEUE {
                 all &= self.select_in(queue, state, filter.clone().from(None), found).await?;
@@ -140,15 +150,17 @@ impl Admin {
             if !all || found.len() > MAX_PLANNED {
                 return Ok(false);
             }
-            // A job that begins, fails or becomes due during a look may be missed in every state. The next look finds it.
-            if look > 0 && found.len() == known {
+            // A search may miss a job in every state if the job starts, fails or becomes due during the
+            // search. The next search finds it.
+            if search > 0 && found.len() == known {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Adds the jobs of one state that a filter selects, a page at a time, whose payloads need not be kept. Returns whether these are all.
+    /// Adds the jobs of one state that a filter selects. Reads page by page, so that not all payloads are
+    /// kept. Returns whether these are all.
     async fn select_in(
         &self,
         queue: &str,
@@ -156,8 +168,8 @@ impl Admin {
         mut filter: JobFilter,
         found: &mut BTreeSet<JobReference>,
     ) -> Result<bool, Error> {
-        for _ in 0..MAX_SEARCHED / PAGE as usize {
-            let page = self.find_jobs(queue, state, &filter, PAGE as usize).await?;
+        for _ in 0..MAX_SEARCHED / PAGE_SIZE as usize {
+            let page = self.find_jobs(queue, state, &filter, PAGE_SIZE as usize).await?;
             found.extend(page.jobs.iter().map(RawJob::reference));
             if page.next.is_none() || found.len() > MAX_PLANNED {
                 return Ok(page.next.is_none());

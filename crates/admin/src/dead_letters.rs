@@ -1,4 +1,4 @@
-//! Dead letters without their types: listed, selected, and handed to the redrive.
+//! Dead letters without their types: listed, searched, and selected for a redrive or a purge.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,14 +12,14 @@ use jobqueue_message::envelope::{Parsed, Payload, parse};
 use serde::Serialize;
 
 use super::errors::{ErrorCounts, ErrorGroup, fingerprint};
-use super::event::Deed;
+use super::event::ActionTarget;
 use super::job::Stored;
-use super::jobs::SEARCHED;
+use super::jobs::MAX_SEARCHED_FOR_JOB;
 use super::membership::Memberships;
 use super::{Action, Admin, JobState, RawJob, short_duration};
 
-/// The dead letters that are meant: those for which all conditions hold. A filter without a condition lists all; a change with it is
-/// refused, unless it is [`all`](Self::all).
+/// Selects the dead letters that meet all its conditions. A filter without a condition lists all dead
+/// letters, but a change with it is refused unless it is [`all`](Self::all).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[must_use]
 pub struct DeadLetterFilter {
@@ -41,50 +41,52 @@ impl DeadLetterFilter {
         Self::default()
     }
 
-    /// Returns a filter that selects all dead letters, also for a change.
+    /// Returns a filter that selects all dead letters, for changes too.
     pub fn all() -> Self {
         Self { all: true, ..Self::default() }
     }
 
     jobqueue_storage::setters! {
-        /// Selects those of this kind.
+        /// Selects dead letters of this kind.
         kind(kind some String);
 
-        /// Selects jobs of this key, exactly.
+        /// Selects dead letters of jobs with exactly this key.
         key(key some String);
 
         /// Selects dead letters with this reason, such as `attempts_exhausted`.
         reason(reason some String);
 
-        /// Selects jobs of this sender: two jobs with one id from two senders are two jobs.
+        /// Selects dead letters of jobs of this sender: another sender's job with the same id is another job.
         source(source some String);
     }
 
-    /// Selects the jobs with these ids.
+    /// Selects the dead letters of the jobs with these ids.
     pub fn ids<I: Into<String>>(mut self, ids: impl IntoIterator<Item = I>) -> Self {
         self.ids = Some(ids.into_iter().map(Into::into).collect());
         self
     }
 
     jobqueue_storage::setters! {
-        /// Selects those with this text in their id, key, error or payload, in upper or lower case, and however JSON escapes it: `ü` is found
-        /// in `\u00fc` too. A payload in a blob is not read.
+        /// Selects dead letters with this text in their id, key, error or payload, in upper or lower case,
+        /// and however JSON escapes it: `ü` matches `\u00fc` too. A payload in a blob is not read.
         text(text: impl Into<String>) = Some(text.into()).filter(|text| !text.is_empty());
 
-        /// Selects those of one [`ErrorGroup`], by its fingerprint.
+        /// Selects the dead letters of one [`ErrorGroup`], by its fingerprint.
         fingerprint(fingerprint some String);
 
-        /// Selects dead letters that are at least this old: from their death until a change or a search begins. Both times are the storage's; on
-        /// Service Bus, which keeps the time of the send, the death is by the clock of its worker, and a letter that the service itself moved
-        /// counts from its send. Elsewhere a letter whose worker had another time is younger at most. For the first 32,
-        /// [`Admin::dead_letters`] takes this process's clock where the storage does not tell its time.
+        /// Selects dead letters that are at least this old: from their death until a change or a search
+        /// begins. Both times are by the storage's clock. Service Bus keeps the time of the send instead:
+        /// there the death is by the worker's clock, and a letter that the service itself moved counts from
+        /// its send. On other storages a wrong worker clock can make a letter count as younger, but never as
+        /// older. For the first 32 letters, [`Admin::dead_letters`] takes this process's clock if the storage
+        /// does not return its time.
         older_than(age: Duration) => older_than;
 
-        /// Selects dead letters that are younger than this. A worker's time of a death that is still to come is not believed.
+        /// Selects dead letters younger than this. Ignores a worker's time of death that is in the future.
         younger_than(age: Duration) => younger_than;
     }
 
-    /// Returns whether there is no condition: a change with this filter is refused.
+    /// Returns whether the filter has no condition: a change with it is refused.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -93,7 +95,8 @@ impl DeadLetterFilter {
         let is =
             |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         let age = |died: Option<SystemTime>| Some(now.duration_since(died?).unwrap_or_default());
-        // No letter died after it came. On Service Bus the arrival is the send, and only the worker's time is that of the death.
+        // A letter cannot have died after it arrived. On Service Bus the arrival is the send, so only the
+        // worker's time is the time of the death.
         let (died, arrived) = (letter.time, letter.inserted());
         let least_age = || age(died.max(arrived));
         let known_age = || age(died.filter(|died| *died <= now).max(arrived));
@@ -140,8 +143,8 @@ fn has_text(letter: &DeadLetter, text: &str) -> bool {
     shown.into_iter().flatten().any(|shown| holds(shown, &text))
 }
 
-/// Returns whether a text holds another one in lower case, as it is or with its escapes resolved. The text of a message that is no event is
-/// JSON in JSON, and may quote JSON itself.
+/// Returns whether a text contains `wanted`, which is in lower case, as it is or with its escapes resolved.
+/// The text of a message that is not an event is JSON within JSON, and may quote JSON itself.
 fn holds(text: &str, wanted: &str) -> bool {
     const MAX_DEPTH: usize = 4;
     let mut text = Cow::Borrowed(text);
@@ -157,7 +160,7 @@ fn holds(text: &str, wanted: &str) -> bool {
     text.to_lowercase().contains(wanted)
 }
 
-/// Resolves the escapes of JSON in a text, which need not be JSON.
+/// Resolves JSON escapes in a text, which need not be JSON.
 fn unescaped(text: &str) -> String {
     let (mut units, mut rest) = (Vec::with_capacity(text.len()), text);
     while let Some((plain, escape)) = rest.split_once('\\') {
@@ -183,7 +186,7 @@ fn unescaped(text: &str) -> String {
     String::from_utf16_lossy(&units)
 }
 
-/// Returns the payload that a message carries itself, without the attributes that every message of its queue has.
+/// Returns the payload in a message itself, without the attributes that every message of its queue has.
 fn payload_text(message: &str) -> Cow<'_, str> {
     match parse(message) {
         Ok(Parsed::Event(event)) => match event.payload {
@@ -199,32 +202,36 @@ fn payload_text(message: &str) -> Cow<'_, str> {
 #[derive(Debug, Clone, Default, Serialize)]
 #[non_exhaustive]
 pub struct DeadLetterPage {
-    /// The dead letters, at most as many as were asked for.
+    /// The dead letters, up to the requested number.
     pub letters: Vec<RawJob>,
     /// The number of examined dead letters that match the filter.
     pub matching: u64,
-    /// These by their errors, the largest group first: at most the 1,000 groups that were met first.
+    /// The matching dead letters grouped by error, the largest group first: at most the first 1,000 groups
+    /// that were met.
     pub errors: Vec<ErrorGroup>,
-    /// The number of these in none of the groups, because there are more.
+    /// The number of matching dead letters in none of the groups, because there are more groups.
     pub ungrouped: u64,
-    /// The number of dead letters that were looked at.
+    /// The number of dead letters that were examined.
     pub looked_at: u64,
-    /// True if all dead letters were looked at. False also if others hold some, or if some came meanwhile.
+    /// True if all dead letters were examined: other readers held none, and none arrived during the search.
     pub complete: bool,
-    /// The cause, if a search ended before it had looked at all.
+    /// The cause, if a search stopped before it had examined all.
     pub stopped: Option<String>,
 }
 
 impl Admin {
-    /// Looks at the first dead letters of a queue, at most 32, without changing anything. [`complete`](DeadLetterPage::complete) says
-    /// whether there are more. Costs two requests, one for each batch that the jobs name, and with an age another.
+    /// Returns the first dead letters of a queue, at most 32, without changing anything.
+    /// [`complete`](DeadLetterPage::complete) says whether these are all. Costs two requests, one for each
+    /// batch that the jobs name, and another if the filter has an age.
     ///
-    /// With [ids](DeadLetterFilter::ids) it looks at the first 10,000 of each state where the storage shows every message, as SQLite, PostgreSQL and
-    /// memory do, also at those that others hold. Then it costs a request for each 1,000, and five more.
+    /// With [ids](DeadLetterFilter::ids), if the storage shows every message, as SQLite, PostgreSQL and
+    /// memory do, it examines the first 10,000 of each state, including those that other readers have leased.
+    /// This costs a request for each 1,000, and five more.
     ///
     /// # Errors
-    /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue; [`Invalid`](jobqueue::ErrorKind::Invalid) for a dead-letter queue;
-    /// [`Storage`](jobqueue::ErrorKind::Storage) when its dead letters cannot be read.
+    /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue;
+    /// [`Invalid`](jobqueue::ErrorKind::Invalid) for a dead-letter queue;
+    /// [`Storage`](jobqueue::ErrorKind::Storage) if its dead letters cannot be read.
     pub async fn dead_letters(
         &self,
         queue: &str,
@@ -243,9 +250,10 @@ impl Admin {
     ) -> Result<DeadLetterPage, Error> {
         let letters = self.dead_letter_queue(queue).await?;
         let now = self.now_for(queue, filter).await?;
-        let mut found = Found::new(queue, usize::MAX);
+        let mut found = FoundLetters::new(queue, usize::MAX);
         if filter.ids.is_some()
-            && let Some(searched) = letters.search(SEARCHED, |letter| filter.selects(letter, now)).await?
+            && let Some(searched) =
+                letters.search(MAX_SEARCHED_FOR_JOB, |letter| filter.selects(letter, now)).await?
         {
             searched.letters.iter().for_each(|letter| found.add(letter));
             return Ok(found.page(searched.looked_at, searched.complete));
@@ -257,16 +265,17 @@ impl Admin {
         Ok(found.page(looked_at, count.is_some_and(|count| looked_at >= count)))
     }
 
-    /// Examines all dead letters of a queue, and returns the first `limit` that match the filter. Dead letters are invisible to others while it
-    /// looks, for at most 10 minutes. Costs one request for 32 dead letters, one for each to put it back, and one for each batch that the
-    /// returned ones name.
+    /// Examines all dead letters of a queue, and returns the first `limit` that match the filter. Dead
+    /// letters are invisible to other readers during the search, for at most 10 minutes. Costs one request
+    /// for 32 dead letters, one for each letter to put it back, and one for each batch that the returned
+    /// letters name.
     ///
     /// # Errors
     /// [`Forbidden`](jobqueue::ErrorKind::Forbidden) unless [`Action::Inspect`] is allowed; otherwise as
     /// [`dead_letters`](Self::dead_letters).
     ///
     /// # Cancel safety
-    /// If the future is dropped, dead letters that it held come back after at most 10 minutes.
+    /// If the future is dropped, the dead letters that it has leased come back after at most 10 minutes.
     pub async fn search_dead_letters(
         &self,
         queue: &str,
@@ -275,7 +284,7 @@ impl Admin {
     ) -> Result<DeadLetterPage, Error> {
         let work = async {
             let letters = self.dead_letter_queue(queue).await?;
-            let mut found = Found::new(queue, limit);
+            let mut found = FoundLetters::new(queue, limit);
             let options = selecting(filter).stop(self.stop.clone());
             let report = letters.pass(&options, PassAction::Report, &mut |letter| found.add(letter)).await?;
             Memberships::default().prove(&self.storage, &mut found.letters, None).await?;
@@ -286,20 +295,20 @@ impl Admin {
         };
         let summary = |page: &DeadLetterPage| format!("looked at {} dead letters", page.looked_at);
         let subject = format!("dead letters of {queue}");
-        let deed = Deed { subject, selection: filter.to_string(), jobs: Vec::new() };
-        self.act(Action::Inspect, deed, work, summary).await
+        let target = ActionTarget { subject, selection: filter.to_string(), jobs: Vec::new() };
+        self.act(Action::Inspect, target, work, summary).await
     }
 
-    /// Returns the time until which ages count in a look: that of the storage, if the filter has an age and the storage returns its own.
+    /// Returns the time at which ages are measured: by the storage's clock, if the filter has an age.
     async fn now_for(&self, queue: &str, filter: &DeadLetterFilter) -> Result<SystemTime, Error> {
-        match filter.older_than.is_some() || filter.younger_than.is_some() {
-            true => self.storage_time(&QueueName::new(queue)?).await,
-            false => Ok(self.clock().now()),
+        if filter.older_than.is_none() && filter.younger_than.is_none() {
+            return Ok(self.clock().now());
         }
+        self.storage_time(&QueueName::new(queue)?).await
     }
 
-    /// Returns the time of the storage, or of this process if the storage does not return its own. Costs a request for a queue, or else a
-    /// listing.
+    /// Returns the time of the storage, or of this process if the storage does not return its own. Costs a
+    /// request for a queue, or else a listing.
     pub(super) async fn storage_time(&self, queue: &QueueName) -> Result<SystemTime, Error> {
         let properties = self.storage.queues().queue_properties(queue).await;
         let answered = properties.ok().and_then(|properties| properties.now);
@@ -318,15 +327,15 @@ impl Admin {
     }
 }
 
-/// Returns the options of a pass over the dead letters that a filter selects. Ages count until the pass begins, by the storage's clock: that of
-/// an operator's machine must not make dead letters old enough to be deleted.
+/// Returns the options of a pass over the dead letters that a filter selects. Ages are measured by the
+/// storage's clock: an operator's clock must not make dead letters old enough to be deleted.
 pub(super) fn selecting(filter: &DeadLetterFilter) -> DeadLetterOptions {
     let filter = filter.clone();
     DeadLetterOptions::new().filter_at(move |letter, began| filter.selects(letter, began))
 }
 
-/// The dead letters that a look has found until now.
-struct Found<'q> {
+/// The dead letters found so far.
+struct FoundLetters<'q> {
     queue: &'q str,
     /// The most dead letters that are kept.
     limit: usize,
@@ -335,7 +344,7 @@ struct Found<'q> {
     errors: ErrorCounts,
 }
 
-impl<'q> Found<'q> {
+impl<'q> FoundLetters<'q> {
     fn new(queue: &'q str, limit: usize) -> Self {
         Self { queue, limit, letters: Vec::new(), matching: 0, errors: ErrorCounts::default() }
     }

@@ -1,4 +1,4 @@
-//! Dead letters with one cause, counted together.
+//! Groups of dead letters with the same cause.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -10,40 +10,43 @@ use sha2::{Digest, Sha256};
 
 use super::JobReference;
 
-/// The most groups that are kept: messages can bring any number of errors.
+/// The most groups that are kept: messages can contain any number of different errors.
 const MAX_GROUPS: usize = 1_000;
-/// The number of characters of an error that count.
+/// The most characters in the shape of an error.
 const MAX_SHAPE: usize = 300;
 
-/// Dead letters of one kind with the same reason and the same error, but for the numbers, ids and quoted texts in it.
+/// Dead letters of one kind with the same reason and the same error, except for the numbers, ids and quoted
+/// texts in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ErrorGroup {
-    /// The name of the group, which is the same in every look: [`DeadLetterFilter::fingerprint`](super::DeadLetterFilter::fingerprint)
-    /// selects the dead letters of the group.
+    /// The identifier of the group, which is the same in every search:
+    /// [`DeadLetterFilter::fingerprint`](super::DeadLetterFilter::fingerprint) selects the dead letters of
+    /// the group.
     pub fingerprint: String,
     /// The kind.
     pub kind: String,
     /// The reason.
     pub reason: String,
-    /// The error, at most 300 characters, with `#` for numbers and ids and `"…"` for quoted texts. A number of three digits stays, unless
-    /// it is that of a task that panicked: it may be the status of an answer. Empty if the dead letters have no error.
+    /// The error, at most 300 characters, with `#` for numbers and ids and `"…"` for quoted texts. A number
+    /// of three digits stays, because it may be the status of a response, unless it is the number of a task
+    /// that panicked. Empty if the dead letters have no error.
     pub error: String,
     /// The number of dead letters.
     pub count: u64,
-    /// The time of the first death, as RFC 3339 by the clock of its worker; `None` if no letter has one.
+    /// The time of the first death, as RFC 3339 by the worker's clock; `None` if no letter has a time.
     pub first: Option<String>,
     /// The time of the last death.
     pub last: Option<String>,
-    /// The versions of the payloads, as far as the messages have one.
+    /// The versions of the payloads, of the messages that have one.
     pub versions: BTreeSet<u32>,
     /// The job that died last.
     pub sample: JobReference,
-    /// The error of this job: all of one that a worker has written, and the first 2,000 characters of another.
+    /// The error of this job: in full if a worker wrote it, otherwise its first 2,000 characters.
     pub sample_error: Option<String>,
 }
 
-/// Counts dead letters by their errors.
+/// Groups and counts dead letters by error.
 #[derive(Debug, Default)]
 pub(super) struct ErrorCounts {
     groups: HashMap<String, ErrorGroup>,
@@ -80,7 +83,7 @@ impl ErrorCounts {
         if group.count == 1 || time > group.last {
             group.last = time;
             group.sample = JobReference::new(queue, &letter.id).with_source(&letter.source);
-            // That of a worker may have an ellipsis behind its last character.
+            // An error that a worker wrote may have an ellipsis after its last character.
             let error = letter.error.as_deref();
             group.sample_error = error.map(|error| error.chars().take(MAX_ERROR_CHARS + 1).collect());
         }
@@ -97,14 +100,14 @@ impl ErrorCounts {
     }
 }
 
-/// Returns the name of the group of a dead letter.
+/// Returns the identifier of a dead letter's group.
 pub(super) fn fingerprint(letter: &DeadLetter) -> String {
     let shape = shape(letter.error.as_deref().unwrap_or_default());
     let parts = serde_json::json!([letter.kind, letter.reason.as_str(), shape]);
     to_hex(&Sha256::digest(parts.to_string())[..8])
 }
 
-/// Returns an error without what differs from job to job.
+/// Returns an error without the parts that differ from job to job.
 fn shape(error: &str) -> String {
     let (mut shape, mut rest) = (String::new(), error);
     while let Some(first) = rest.chars().next()
@@ -115,7 +118,7 @@ fn shape(error: &str) -> String {
         let length = if is_word(first) {
             let length = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
             let (word, behind) = rest.split_at(length);
-            // Tokio numbers the task of a `spawn_blocking` that panics.
+            // The error of a panicked task contains Tokio's number of the task.
             let is_task = shape.ends_with("task ") && behind.starts_with(" panicked");
             let may_be_status = word.len() == 3 && word.bytes().all(|byte| byte.is_ascii_digit()) && !is_task;
             shape.push_str(if word.contains(char::is_numeric) && !may_be_status { "#" } else { word });
@@ -138,7 +141,7 @@ fn is_word(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::shape;
+    use super::{MAX_SHAPE, shape};
 
     #[test]
     fn errors_that_differ_in_numbers_and_names_have_one_shape() {
@@ -147,7 +150,8 @@ mod tests {
             ("row 4711 is locked", "row # is locked"),
             ("HTTP 503 for order 550e8400-e29b-41d4-a716-446655440000", "HTTP 503 for order #"),
             ("unknown field \"to\" in `a b`, don't", "unknown field \"…\" in \"…\", don't"),
-            // newcomers 28, A4: from the hundredth task on, each job had a group of its own.
+            // Tokio's task numbers grow: from 100 on, a number that stayed would make a new group for each
+            // job.
             ("task 436 panicked with message \"no paper\"", "task # panicked with message \"…\""),
             ("task 436 is late", "task 436 is late"),
             ("äöü 12 ß", "äöü # ß"),
@@ -158,6 +162,6 @@ mod tests {
         for (error, expected) in cases {
             assert_eq!(shape(error), expected);
         }
-        assert_eq!(shape(&"x ".repeat(100_000)).chars().count(), 300);
+        assert_eq!(shape(&"x ".repeat(100_000)).chars().count(), MAX_SHAPE);
     }
 }

@@ -1,4 +1,4 @@
-//! The events of each action that changes something: before it begins, and when it has ended.
+//! The events of each action that changes something: before it starts, and when it has ended.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,32 +14,35 @@ use super::JobReference;
 use super::access::Action;
 use super::text::rfc3339;
 
-/// The most bytes of the subject and of the selection of an event: a request may bring megabytes, and a full disk of the audit stops all changes.
+/// The most bytes of the subject and of the selection of an event. Otherwise a request of megabytes could
+/// fill the audit disk, which blocks all changes.
 const MAX_TEXT: usize = 16 * 1024;
 
-/// An action of an operator. There is one event before it begins and one when it has ended; an action that is refused, or whose
-/// beginning cannot be recorded, has the last one only.
+/// An event of an operator's action. There is one event before the action starts and one when it has ended.
+/// An action that is refused, or whose start cannot be recorded, has only the second.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct OperatorEvent {
     /// The time of the event.
     #[serde(serialize_with = "rfc3339")]
     pub at: SystemTime,
-    /// The same in both events of an action, and different for each action.
+    /// The id of the action, the same in both its events.
     pub id: String,
     /// The storage, by its [description](Storage::description).
     pub storage: String,
-    /// The operator, as the embedding program named them.
+    /// The operator's name, as the embedding program set it.
     pub operator: String,
     /// The action.
     pub action: Action,
-    /// The object of the action: a queue, a schedule, or a queue and a job. At most 16 KiB, as the selection.
+    /// The object of the action: a queue, a schedule, or a queue and a job. At most 16 KiB, like the
+    /// selection.
     pub subject: String,
-    /// The part of the object that is meant: the filter or the plan, limit and rate. Empty if it is the whole.
+    /// The selected part of the object: the filter or the plan, limit and rate. Empty if the action takes the
+    /// whole object.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub selection: String,
-    /// Before the action and where it failed, the jobs that are meant, as far as they are named; when it is done, the jobs that it has
-    /// changed, or perhaps has.
+    /// Before the action, and if it fails: the jobs that were named for it. When it is done: the jobs that it
+    /// has changed or may have changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub jobs: Vec<JobReference>,
     /// The result.
@@ -52,7 +55,7 @@ pub struct OperatorEvent {
 #[serde(tag = "result", content = "detail", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OperatorResult {
-    /// The action begins. If no event with the same id follows, the process died: a part may be done.
+    /// The action starts. If no event with the same id follows, the process died: a part may be done.
     Started,
     /// The action was performed; the text describes its changes.
     Done(String),
@@ -73,35 +76,35 @@ impl OperatorResult {
     }
 }
 
-/// The object of an action, its selected part, and the jobs that are meant.
+/// The object of an action, its selected part, and the jobs that were named for it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Deed {
+pub(super) struct ActionTarget {
     pub(super) subject: String,
     pub(super) selection: String,
     pub(super) jobs: Vec<JobReference>,
 }
 
-impl From<String> for Deed {
+impl From<String> for ActionTarget {
     fn from(subject: String) -> Self {
         Self { subject, ..Self::default() }
     }
 }
 
-impl From<&str> for Deed {
+impl From<&str> for ActionTarget {
     fn from(subject: &str) -> Self {
         subject.to_owned().into()
     }
 }
 
-impl Deed {
+impl ActionTarget {
     pub(super) fn of_job(job: &JobReference) -> Self {
         Self { jobs: vec![job.clone()], ..format!("job {} of queue {}", job.id, job.queue).into() }
     }
 }
 
-/// The changes that an action has made.
+/// The result of an action that was performed.
 #[derive(Debug)]
-pub(super) struct Changes {
+pub(super) struct ActionResult {
     pub(super) detail: String,
     pub(super) jobs: Vec<JobReference>,
 }
@@ -119,7 +122,7 @@ impl Recorders {
         self.0.push(Arc::new(recorder));
     }
 
-    /// Adds a listener whose failure does not matter to the action.
+    /// Adds a listener whose failure does not affect the action.
     pub(super) fn add_listener(&mut self, listener: impl Fn(&OperatorEvent) + Send + Sync + 'static) {
         self.add(move |event| {
             if catch_unwind(AssertUnwindSafe(|| listener(event))).is_err() {
@@ -148,12 +151,12 @@ impl Recorders {
             let recorded = catch_unwind(AssertUnwindSafe(|| recorder(event)));
             recorded.unwrap_or_else(|_| Err("the recorder panicked".into()))
         };
-        // Each has the event, also if one of them fails.
+        // Every recorder gets the event, even if one of them fails.
         self.0.iter().map(record).fold(Ok(()), Result::and)
     }
 }
 
-/// Cuts a text after [`MAX_TEXT`] bytes, and appends its whole length.
+/// Cuts a text after [`MAX_TEXT`] bytes, and appends the length of the whole text.
 fn bounded(text: String) -> String {
     match beginning(&text, MAX_TEXT) {
         whole if whole.len() == text.len() => text,
@@ -174,9 +177,9 @@ impl<'a> Pending<'a> {
         storage: &'a Storage,
         operator: &str,
         action: Action,
-        deed: Deed,
+        target: ActionTarget,
     ) -> Self {
-        let Deed { subject, selection, jobs } = deed;
+        let ActionTarget { subject, selection, jobs } = target;
         let runtime = storage.runtime();
         let event = OperatorEvent {
             at: runtime.clock().now(),
@@ -192,7 +195,7 @@ impl<'a> Pending<'a> {
         Self { recorders, event: Some(event), runtime }
     }
 
-    /// Records that the action begins. It must not if this fails.
+    /// Records the start of the action. If this fails, the action must not start.
     pub(super) fn started(&mut self) -> Result<(), Error> {
         let Some(event) = &mut self.event else { return Ok(()) };
         let recorded = self.recorders.record(event);
@@ -201,19 +204,20 @@ impl<'a> Pending<'a> {
         let text = "nothing was changed, because the change cannot be recorded";
         event.result = OperatorResult::Failed(text.to_owned());
         event.at = self.runtime.clock().now();
-        // A beginning without an end would say that a part may be done. One that failed may have kept it, as a file that could not be synced.
+        // A start without an end would mean that a part may be done. A recorder that failed may have kept the
+        // start, for example in a file that could not be synced.
         let _ = self.recorders.record(event);
         self.event = None;
         Err(Error::new(ErrorKind::Storage, text).with_source(error))
     }
 
-    /// Records the end of the action, with its `changes` if it was done.
-    pub(super) fn ended(mut self, changes: Result<Changes, &Error>) -> Result<(), Error> {
+    /// Records the end of the action, with its `result` if it was done.
+    pub(super) fn ended(mut self, result: Result<ActionResult, &Error>) -> Result<(), Error> {
         let Some(mut event) = self.event.take() else { return Ok(()) };
-        event.result = match changes {
-            Ok(changes) => {
-                event.jobs = changes.jobs;
-                OperatorResult::Done(changes.detail)
+        event.result = match result {
+            Ok(result) => {
+                event.jobs = result.jobs;
+                OperatorResult::Done(result.detail)
             }
             Err(error) => OperatorResult::of_error(error),
         };
@@ -255,15 +259,18 @@ mod tests {
     #[test]
     fn text_of_an_event_is_bounded() {
         let subjects = Arc::<Mutex<Vec<String>>>::default();
-        let heard = Arc::clone(&subjects);
+        let recorded = Arc::clone(&subjects);
         let admin = Admin::builder(Storage::memory());
-        let admin = admin.on_event(move |event| heard.lock().unwrap().push(event.subject.clone())).build();
-        admin.require(Action::Pause, &"ä".repeat(MAX_TEXT)).unwrap_err();
+        let admin = admin.on_event(move |event| recorded.lock().unwrap().push(event.subject.clone())).build();
+        let text = "ä".repeat(MAX_TEXT);
+        admin.require(Action::Pause, &text).unwrap_err();
         let subjects = subjects.lock().unwrap();
-        assert!(subjects[0].len() < MAX_TEXT + 30 && subjects[0].ends_with("… (32768 bytes)"));
+        let note = format!("… ({} bytes)", text.len());
+        assert!(subjects[0].ends_with(&note));
+        assert!(subjects[0].len() <= MAX_TEXT + note.len());
     }
 
-    // audit 28, operator C3: each said that the change was made.
+    // No such error may say that the change was made.
     #[test]
     fn end_that_cannot_be_recorded_says_what_it_was() {
         let (mut recorders, storage) = (Recorders::default(), Storage::memory());
@@ -278,17 +285,17 @@ mod tests {
 
     #[tokio::test]
     async fn beginning_that_cannot_be_recorded_has_an_end() {
-        let kept = Arc::new(Mutex::new(Vec::new()));
-        let keep = Arc::clone(&kept);
+        let results = Arc::new(Mutex::new(Vec::new()));
+        let recorded = Arc::clone(&results);
         let admin = Admin::builder(Storage::memory())
             .access(AccessLevel::Operate)
             .audit(move |event| {
-                keep.lock().map_err(|_| "poisoned")?.push(event.result.clone());
+                recorded.lock().map_err(|_| "poisoned")?.push(event.result.clone());
                 Err("the line is written, but not synced".into())
             })
             .build();
         admin.create_queue("mails").await.unwrap_err();
-        let kept = kept.lock().unwrap();
-        assert!(matches!(kept[..], [OperatorResult::Started, OperatorResult::Failed(_)]), "{kept:?}");
+        let results = results.lock().unwrap();
+        assert!(matches!(results[..], [OperatorResult::Started, OperatorResult::Failed(_)]), "{results:?}");
     }
 }

@@ -1,8 +1,8 @@
-//! Optional arguments of the programs over this crate.
+//! Optional arguments for the programs that use this crate.
 
-/// Calls a setter only for a value that was given.
+/// Calls a setter only if a value was given.
 pub trait Given: Sized {
-    /// Returns `set(self, value)`, or `self` without a value.
+    /// Returns `set(self, value)`, or `self` if there is no value.
     fn given<V>(self, value: Option<V>, set: impl FnOnce(Self, V) -> Self) -> Self {
         match value {
             Some(value) => set(self, value),

@@ -1,4 +1,4 @@
-//! FIFO groups whose jobs wait, and for whom.
+//! FIFO groups with waiting jobs, and the job that blocks each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use jobqueue::{Error, QueueName};
 use jobqueue_message::envelope::{Identity, Parsed, parse};
 use serde::Serialize;
 
-use super::jobs::{PAGE, SEARCHED};
+use super::jobs::{MAX_SEARCHED_FOR_JOB, PAGE_SIZE};
 use super::queues::not_found;
 use super::{Admin, JobState};
 
@@ -18,8 +18,8 @@ use super::{Admin, JobState};
 pub struct GroupList {
     /// The groups.
     pub groups: Vec<GroupOverview>,
-    /// True if these are all groups, with all their jobs. False if there were more messages than were looked at: further groups, and further
-    /// jobs of these, may be among the others.
+    /// True if these are all groups, with all their jobs. False if there were more messages than were read:
+    /// these may contain further groups, and further jobs of the listed groups.
     pub complete: bool,
 }
 
@@ -29,12 +29,12 @@ pub struct GroupList {
 pub struct GroupOverview {
     /// The hash of the key: the logs keep no keys.
     pub group: String,
-    /// The key, if one of its jobs was seen in the queue.
+    /// The key, if a job of the group was seen in the queue.
     pub key: Option<String>,
-    /// True if the first of the entries is the first of the group. False if there were more jobs than were looked at: it may wait for one of
-    /// these.
+    /// True if the first entry is certainly the first job of the group. False if there were more jobs than
+    /// were read: the first entry may wait for one of these.
     pub is_first_known: bool,
-    /// The jobs, first come first: each waits for those before it that are not skipped.
+    /// The jobs in the order of their arrival: each waits for the jobs before it that are not skipped.
     pub entries: Vec<GroupEntry>,
 }
 
@@ -46,18 +46,18 @@ pub struct GroupEntry {
     pub job: String,
     /// The id of the job, if its message was seen in the queue.
     pub id: Option<String>,
-    /// True if its sender has not confirmed yet that its message is stored.
+    /// True if its sender has not yet confirmed that its message is stored.
     pub announced: bool,
-    /// True if the jobs behind it have abandoned it because its message did not arrive. It blocks no other job.
+    /// True if the jobs behind it have skipped it because its message did not arrive. It blocks no other job.
     pub skipped: bool,
     /// True if its message is overdue: the jobs behind it are about to skip it.
     pub overdue: bool,
-    /// True if its sender cancels it.
+    /// True if its sender is cancelling it.
     pub cancelling: bool,
 }
 
 impl GroupEntry {
-    /// Returns the state of the job as people read it, if it does not simply wait for its turn.
+    /// Returns the state of the job as text; `None` if it just waits for its turn.
     pub fn state(&self) -> Option<&'static str> {
         match self {
             Self { skipped: true, .. } => Some("abandoned: blocks no other job"),
@@ -69,7 +69,7 @@ impl GroupEntry {
     }
 }
 
-/// The group of one job.
+/// The group of a job.
 pub(super) struct GroupOfJob {
     /// The hash of the job.
     pub(super) job: String,
@@ -87,17 +87,18 @@ type Position = (String, String);
 type Names = (Option<String>, String);
 
 impl Admin {
-    /// Returns the FIFO groups of a queue that have jobs. The first job of each runs or is to run, and the others wait for it. Ids and
-    /// keys are shown of the jobs that a peek shows. Costs three requests, and one for each log and each 32 jobs of a key with more of them; keys
-    /// share 4,096 logs.
+    /// Returns the FIFO groups of a queue that have jobs. The first job of each group runs or is to run, and
+    /// the others wait for it. Ids and keys are only known for the jobs that a peek shows. Costs three
+    /// requests, and one for each log and each 32 jobs of a key with more of them; keys share 4,096 logs.
     ///
-    /// A storage that [keeps the order itself](jobqueue::storage::OrderedGroups) has no logs: there the groups are those of the first
-    /// 10,000 messages of each state, or of the first 32 where the storage does not [show all](Self::shows_all_jobs). If more messages are
-    /// behind them, the list is not [complete](GroupList::complete). A look there costs up to fifty requests.
+    /// A storage that [keeps the order itself](jobqueue::storage::OrderedGroups) has no logs: there the
+    /// groups are read from the first 10,000 messages of each state, or from the first 32 messages if the
+    /// storage does not [show all](Self::shows_all_jobs). If there are more messages, the list is not
+    /// [complete](GroupList::complete). On such a storage a call costs up to fifty requests.
     ///
     /// # Errors
-    /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue; [`Storage`](jobqueue::ErrorKind::Storage) when the logs cannot
-    /// be read.
+    /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue;
+    /// [`Storage`](jobqueue::ErrorKind::Storage) if the logs cannot be read.
     pub async fn groups(&self, queue: &str) -> Result<GroupList, Error> {
         let name = QueueName::new(queue)?;
         if self.storage.queues().orders_groups(&name).await? {
@@ -107,16 +108,15 @@ impl Admin {
         Ok(GroupList { groups: overviews(groups(&self.storage, name).await?, &seen), complete: true })
     }
 
-    /// Returns the group of a job with a key. It has no entries if none of its jobs was found.
+    /// Returns the group of a job with a key. The group has no entries if none of its jobs was found.
     pub(super) async fn group_of(&self, queue: &str, key: &str, job: &Identity) -> Result<GroupOfJob, Error> {
         let (name, (group, hash)) = (QueueName::new(queue)?, names_in_order(key, job));
-        let GroupList { groups, complete } = match self.storage.queues().orders_groups(&name).await? {
-            true => self.groups_of_storage(&name).await?,
-            false => {
-                let seen = self.seen_in_order(&name).await?;
-                let groups = overviews(group_of(&self.storage, name, key, job).await?, &seen);
-                GroupList { groups, complete: true }
-            }
+        let GroupList { groups, complete } = if self.storage.queues().orders_groups(&name).await? {
+            self.groups_of_storage(&name).await?
+        } else {
+            let seen = self.seen_in_order(&name).await?;
+            let groups = overviews(group_of(&self.storage, name, key, job).await?, &seen);
+            GroupList { groups, complete: true }
         };
         let found = groups.into_iter().find(|found| found.group == group);
         Ok(GroupOfJob {
@@ -134,14 +134,15 @@ impl Admin {
         Ok(peeked.iter().filter_map(in_order).collect())
     }
 
-    /// Returns the groups of a storage that keeps the order itself. The first of a group may run, be delayed or wait for its next attempt;
-    /// those behind it wait.
+    /// Returns the groups of a storage that keeps the order itself. The first job of a group may run, be
+    /// delayed or wait for its next attempt; the jobs behind it wait.
     async fn groups_of_storage(&self, queue: &QueueName) -> Result<GroupList, Error> {
         let queues = self.storage.queues();
         let not_found = |error| not_found(error, queue);
         let Some(index) = &queues.powers().index else {
             let peeked = queues.peek(queue, MAX_MESSAGES).await.map_err(not_found)?;
-            // What a peek does not show may be the first. So may anything where the messages cannot be counted.
+            // A message that the peek does not show may be the first of a group. If the messages cannot be
+            // counted, there may be such a message.
             let shows_all = match queues.queue_properties(queue).await {
                 Ok(properties) => properties.approximate_count <= peeked.len() as u64,
                 Err(error) if error.kind() == StoreErrorKind::Unsupported => false,
@@ -155,7 +156,8 @@ impl Admin {
         for state in JobState::IN_QUEUE.into_iter().filter_map(JobState::of_messages) {
             let (mut next, mut searched) = (None, 0);
             loop {
-                let page = index.messages(queue, state, next.as_deref(), PAGE).await.map_err(not_found)?;
+                let page =
+                    index.messages(queue, state, next.as_deref(), PAGE_SIZE).await.map_err(not_found)?;
                 searched += page.messages.len();
                 let new = page.messages.iter().filter(|(message, _)| seen.insert(message.id.clone()));
                 let new = new.filter_map(|(message, _)| in_order(message));
@@ -165,11 +167,12 @@ impl Admin {
                     first.extend(new)
                 }
                 next = page.next;
-                if next.is_none() || searched >= SEARCHED {
+                if next.is_none() || searched >= MAX_SEARCHED_FOR_JOB {
                     break;
                 }
             }
-            // Those that wait for another come after all others that wait.
+            // Messages that wait for another of their group come after all other waiting messages, so the
+            // first of each group that is found was read before them.
             is_first_known &= next.is_none() || state == MessageState::Waiting;
             complete &= next.is_none();
         }
@@ -178,7 +181,7 @@ impl Admin {
     }
 }
 
-/// Returns groups of logs, with the keys and ids that were seen.
+/// Returns groups of logs, with the keys and ids that were seen in the queue.
 fn overviews(
     groups: impl IntoIterator<Item = GroupRecord>,
     seen: &BTreeMap<Position, Names>,
@@ -200,14 +203,14 @@ fn overviews(
     groups.into_iter().map(overview).collect()
 }
 
-/// Returns the position and the names of a job in order.
+/// Returns the position of a job in order, with its key and id.
 fn in_order(message: &PeekedMessage) -> Option<(Position, Names)> {
     let Ok(Parsed::Event(event)) = parse(message.text.as_deref().ok()?) else { return None };
     let names = position_names(&event)?;
     Some((names, (event.key.clone(), event.id.to_string())))
 }
 
-/// Returns the groups of messages in order: each waits for those of its group before it.
+/// Returns the groups of messages in order: each message waits for the messages of its group before it.
 fn in_sequence(
     messages: impl Iterator<Item = (Position, Names)>,
     is_first_known: bool,

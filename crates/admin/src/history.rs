@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Admin;
 
-/// Selects jobs that have ended: those for which all conditions hold that are set.
+/// Selects jobs that have ended and meet all conditions that are set.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct HistoryFilter {
@@ -26,12 +26,12 @@ impl Default for HistoryFilter {
 }
 
 impl HistoryFilter {
-    /// Returns a filter that selects the newest 100.
+    /// Returns a filter that selects the 100 newest jobs.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The outcomes of jobs that have ended, as they are in the journal.
+    /// The outcomes of ended jobs, as written in the journal.
     pub const OUTCOMES: [&str; 3] = ["completed", "completed_uncertain", "dead_lettered"];
 
     jobqueue_storage::setters! {
@@ -47,10 +47,10 @@ impl HistoryFilter {
         /// Selects jobs of this kind. Only its first 1,024 bytes count.
         kind(kind: impl Into<String>) => query.kind = Some(kept_text(&kind.into()).to_owned());
 
-        /// Selects jobs with this outcome, one of the [`OUTCOMES`](Self::OUTCOMES).
+        /// Selects jobs with this outcome, one of [`OUTCOMES`](Self::OUTCOMES).
         outcome(outcome some String) => query.outcome;
 
-        /// Selects jobs whose error contains this text, in the same case.
+        /// Selects jobs whose error contains this text, matching case.
         error(text some String) => query.error;
 
         /// Selects jobs that ended at this time or later.
@@ -59,7 +59,8 @@ impl HistoryFilter {
         /// Selects jobs that ended at this time or earlier.
         until(time: SystemTime) => query.until;
 
-        /// Selects so many at most, at least one: the newest. Those that ended in the same microsecond as the last are selected, too.
+        /// Selects at most this many jobs, at least one: the newest. Jobs that ended in the same microsecond
+        /// as the last are selected too.
         limit(jobs: usize) => query.limit = jobs.max(1);
     }
 }
@@ -70,14 +71,15 @@ impl HistoryFilter {
 pub struct HistoryPage {
     /// The jobs, the newest first.
     pub jobs: Vec<HistoryRecord>,
-    /// True if these are all that the filter selects.
+    /// True if these are all jobs that the filter selects.
     pub complete: bool,
-    /// A time, as RFC 3339, if there may be more jobs: because the limit was reached, or because the search would have taken too long.
-    /// All jobs that ended after it are here. To continue, search [until](HistoryFilter::until) this time; that finds no job again.
+    /// A time, as RFC 3339, if there may be more jobs: the limit was reached, or the search would have taken
+    /// too long. All selected jobs that ended after it are here. To continue, search
+    /// [until](HistoryFilter::until) this time; that search returns no job a second time.
     pub searched_to: Option<String>,
 }
 
-/// A job that has ended. Times are RFC 3339, by the worker's clock unless said otherwise.
+/// A job that has ended. Times are RFC 3339, by the worker's clock unless stated otherwise.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HistoryRecord {
@@ -94,7 +96,7 @@ pub struct HistoryRecord {
     pub key: Option<String>,
     /// The outcome: `completed`, `completed_uncertain` or `dead_lettered`.
     pub outcome: String,
-    /// The reason, of a dead letter.
+    /// The reason, for a dead letter.
     #[serde(default)]
     pub reason: Option<String>,
     /// The number of the last attempt.
@@ -103,7 +105,7 @@ pub struct HistoryRecord {
     pub inserted: String,
     /// The time of the end.
     pub ended: String,
-    /// The seconds for which the handler ran in the last attempt.
+    /// The run time of the handler in the last attempt, in seconds.
     pub run_seconds: f64,
     /// The error with its causes: at most 500 characters.
     #[serde(default)]
@@ -138,17 +140,20 @@ impl From<JournalEntry> for HistoryRecord {
 }
 
 impl Admin {
-    /// Searches the journals of workers that [keep one](jobqueue::WorkerBuilder::history). A job appears within 15 seconds of its end.
+    /// Searches the journals of workers that [keep a journal](jobqueue::WorkerBuilder::history). A job
+    /// appears within 15 seconds of its end.
     ///
-    /// On SQLite and PostgreSQL a search by id, key, outcome or error text reads an index. On other storages it lists the blobs of the journal, at one
-    /// request for 5,000, and reads those that it cannot exclude: by time and outcome, and by the time at which an id was
-    /// made, less an hour for clocks that differ, if it is one of this framework. A blob has 4 MiB, some 12,000 jobs of a busy worker.
-    /// After 5 seconds or 500 blobs a search begins no further request, and returns how far it has come. If the next search could not come further from there,
-    /// because more blobs hold jobs of that moment, it continues longer. On these storages a job that ended by a clock more than an hour ahead may be found
-    /// only when that time has come.
+    /// On SQLite and PostgreSQL a search by id, key, outcome or error text reads an index. On other storages
+    /// it lists the blobs of the journal, at one request for 5,000, and reads those that it cannot exclude.
+    /// Blobs are excluded by time and outcome, and, for an id that this framework generated, by the time in
+    /// the id, less an hour for clock skew. A blob has 4 MiB, some 12,000 jobs of a busy worker. After 5
+    /// seconds or 500 blobs a search makes no further request, and returns how far it has come. If the next
+    /// search could not get past that point, because more blobs contain jobs of that moment, the search
+    /// continues longer. On these storages a job that ended by a clock more than an hour ahead may be found
+    /// only once that time has come.
     ///
     /// # Errors
-    /// [`Storage`](jobqueue::ErrorKind::Storage) when the journals cannot be read.
+    /// [`Storage`](jobqueue::ErrorKind::Storage) if the journals cannot be read.
     pub async fn history(&self, filter: &HistoryFilter) -> Result<HistoryPage, Error> {
         let page = open_journal(self.storage.stores()).search(&filter.query).await?;
         let searched_to = page.searched_to.map(super::text::exact_time);

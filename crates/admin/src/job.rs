@@ -23,7 +23,7 @@ use super::text::exact_time_option;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum JobState {
-    /// A worker can receive it, or could if it were the first of its key.
+    /// A worker can receive it, or could if it were the first job of its key.
     #[default]
     Waiting,
     /// It was sent with a delay and never received.
@@ -32,7 +32,7 @@ pub enum JobState {
     BackingOff,
     /// A worker holds its lease: it runs, or waits in the worker for its turn.
     Running,
-    /// The message is in the dead-letter queue.
+    /// Its message is in the dead-letter queue.
     Dead,
 }
 
@@ -41,7 +41,7 @@ pub enum JobState {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct JobReference {
-    /// The queue; for a dead letter the queue that it came from.
+    /// The queue; for a dead letter, the queue that it came from.
     pub queue: String,
     /// The sender; `None` if the caller does not know it.
     pub source: Option<String>,
@@ -56,16 +56,16 @@ impl JobReference {
     }
 
     jobqueue_storage::setters! {
-        /// Sets the sender, to tell jobs of several senders with one id apart.
+        /// Sets the sender, to distinguish jobs of several senders with the same id.
         with_source(source some String);
     }
 
-    /// Returns whether this is the job with these attributes.
+    /// Returns whether the reference names the job with this source and id.
     pub(super) fn is(&self, source: &str, id: &str) -> bool {
         self.id == id && self.source.as_deref().is_none_or(|own| own == source)
     }
 
-    /// Returns the sender of the job, if one was found.
+    /// Returns the only sender among those that were found; `None` if there is none.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) if several senders use the id: the text lists them.
@@ -83,36 +83,39 @@ impl JobReference {
     }
 }
 
-/// A message as raw data. Anybody may have written its texts: show them as data.
+/// A message as raw data. Its texts are untrusted: show them as data.
 #[derive(Debug, Clone, Default, Serialize)]
 #[non_exhaustive]
 pub struct RawJob {
-    /// The queue; for a dead letter the queue that it came from.
+    /// The queue; for a dead letter, the queue that it came from.
     pub queue: String,
-    /// The place in which the message was found.
+    /// The state in which the message was found.
     pub state: JobState,
-    /// The storage's own id of the message, where it is known.
+    /// The storage's id of the message, if it is known.
     pub message_id: Option<String>,
-    /// The job's id; the storage's id of a message that is not an event.
+    /// The job's id; for a message that is not an event, the storage's id.
     pub id: String,
-    /// The sender; `/jobqueue/external` of a message that is not an event, as in the records of workers and in dead letters.
+    /// The sender; for a message that is not an event, `/jobqueue/external`, as in the records of workers and
+    /// in dead letters.
     pub source: String,
     /// The kind; empty if the message is not an event.
     pub kind: String,
-    /// The version of the payload's form, if the message says it.
+    /// The version of the payload's form, if the message has one.
     pub version: Option<u32>,
     /// The key.
     pub key: Option<String>,
     /// The number of failed attempts.
     pub attempts: u32,
-    /// The number of times the message was received, since it was put into the queue in which it was found.
+    /// The number of times the message was received since it was put into the queue in which it was found.
     pub dequeue_count: u32,
-    /// The time of insertion, by the storage's clock; of a dead letter the time of its death, by its worker's clock.
+    /// The time of insertion, by the storage's clock; for a dead letter, the time of its death, by the
+    /// worker's clock.
     pub inserted: Option<String>,
-    /// The time at which the message expires; `None` is never.
+    /// The time at which the message expires; `None` means never.
     pub expires: Option<String>,
-    /// The time at which the message becomes visible, where the storage shows it: of a job that runs, the end of its lease; of one with a
-    /// longer delay than the storage's, [the end of that](Self::not_before).
+    /// The time at which the message becomes visible, if the storage shows it: for a running job, the end of
+    /// its lease; for a job with a delay longer than the storage's, [the end of that
+    /// delay](Self::not_before).
     pub due: Option<String>,
     /// The time of sending, as the sender wrote it.
     pub sent: Option<String>,
@@ -122,28 +125,29 @@ pub struct RawJob {
     pub trace: Option<String>,
     /// The media type of the payload.
     pub content_type: Option<String>,
-    /// The payload, or where it is.
+    /// The payload, or a reference to it.
     pub payload: RawPayload,
-    /// The newest checkpoint, or where it is.
+    /// The newest checkpoint, or a reference to it.
     pub checkpoint: RawPayload,
-    /// The attributes that the sender added, and those of the framework's batches and groups, such as `batchid` and `inorder`.
-    /// The tokens of batches are left out: who knows them can pass a message off as a child.
+    /// The attributes that the sender added, and those of the framework's batches and groups, such as
+    /// `batchid` and `inorder`. The tokens of batches are removed: a program that knows them can pass off a
+    /// message as a child.
     pub headers: BTreeMap<String, String>,
-    /// The attributes that the sender added, as they lie in the message.
+    /// The attributes that the sender added, as stored in the message.
     #[serde(skip)]
     pub(super) attributes: BTreeMap<String, Box<RawValue>>,
     /// The last failure, in one line.
     pub last_error: Option<String>,
-    /// The condition that the job waits for, if it was put back for one.
+    /// The condition that the job waits for, if it was put back to wait for one.
     pub deferral: Option<RawDeferral>,
     /// True if the job runs in the order of its key.
     pub in_order: bool,
-    /// The batch that the job is a child of, if it can be read: the batch proves that it has made the job.
+    /// The batch that the job is a child of, if the batch can be read and proves that it made the job.
     pub batch: Option<RawBatch>,
-    /// The place in a batch that the job claims to have.
+    /// The place in a batch that the job claims, not yet proven.
     #[serde(skip)]
     pub(super) claimed: Option<ClaimedChild>,
-    /// The reason and the time of the death, for a dead letter.
+    /// The reason and the time of the death; `None` unless the job is a dead letter.
     pub dead: Option<RawDeadLetter>,
     /// Earlier dead letters of the job, oldest first.
     pub past: Vec<PastDeadLetter>,
@@ -151,7 +155,7 @@ pub struct RawJob {
     pub problem: Option<String>,
 }
 
-/// A wait of a job for something outside it.
+/// A job's wait for something outside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RawDeferral {
@@ -163,7 +167,7 @@ pub struct RawDeferral {
     pub count: u32,
 }
 
-/// The batch of a child.
+/// The batch of a child job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RawBatch {
@@ -173,7 +177,7 @@ pub struct RawBatch {
     pub index: Option<u64>,
 }
 
-/// The end of a dead letter.
+/// The death of a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RawDeadLetter {
@@ -181,13 +185,14 @@ pub struct RawDeadLetter {
     pub reason: String,
     /// The time of the death.
     pub time: Option<String>,
-    /// The number of times the message had been received.
+    /// The number of times the message was received before it died.
     pub deliveries: u32,
-    /// The worker, or the operator, that dead-lettered it.
+    /// The worker or the operator that dead-lettered it.
     pub worker: Option<String>,
-    /// The message that died, by the storage's id: two dead letters of one job differ in it. `None` if the letter does not name it.
+    /// The storage's id of the message that died, which distinguishes two dead letters of one job. `None` if
+    /// the letter does not name it.
     pub message: Option<String>,
-    /// The time at which the letter came into the dead-letter queue, by the storage's clock.
+    /// The time at which the letter arrived in the dead-letter queue, by the storage's clock.
     #[serde(serialize_with = "exact_time_option")]
     pub inserted: Option<SystemTime>,
 }
@@ -197,8 +202,9 @@ pub(super) struct Stored<'a> {
     pub(super) id: Option<&'a str>,
     pub(super) text: Result<&'a str, &'a str>,
     pub(super) dequeue_count: u32,
-    /// The number of the next delivery that finds the text as it is; `None` for a dead letter, whose history is not judged. While a job runs
-    /// that is the one after this: what this one has saved is in the text.
+    /// The number of the next delivery that will find this text, to recognise a forged history. `None` for a
+    /// dead letter, whose history is not checked. For a running job it is the number of the delivery after
+    /// the current one, because the text contains the history that the current delivery has saved.
     pub(super) next_delivery: Option<u32>,
     pub(super) inserted: Option<SystemTime>,
     pub(super) expires: Option<SystemTime>,
@@ -234,8 +240,9 @@ impl<'a> From<&'a LeasedMessage> for Stored<'a> {
 }
 
 impl RawJob {
-    /// Reads a message that was found in `queue`, or in the dead-letter queue of `queue`. A history that its sender has written does not count,
-    /// as for a worker. A dead letter (`is_letter`) keeps the history of the message that died, whose deliveries are not its own.
+    /// Reads a message that was found in `queue`, or in the dead-letter queue of `queue`. Discards a history
+    /// that the sender has forged, as a worker does. A dead letter (`is_letter`) keeps the history of the
+    /// message that died, whose deliveries are not the letter's own.
     pub(super) fn read(queue: &str, state: JobState, stored: Stored<'_>, is_letter: bool) -> Self {
         let mut job = Self {
             queue: queue.to_owned(),
@@ -272,7 +279,7 @@ impl RawJob {
         job
     }
 
-    /// Returns what the record of a worker shows of a job.
+    /// Returns a job as the record of a worker shows it.
     pub(super) fn of_run(run: &RunningJob) -> Self {
         Self {
             queue: run.queue.clone(),
@@ -333,35 +340,37 @@ impl RawJob {
         }
     }
 
-    /// Returns the time before which the job does not run, if its message says one.
+    /// Returns the time before which the job does not run, if its message contains one.
     pub(super) fn delayed_until(&self) -> Option<SystemTime> {
         self.not_before.as_deref().and_then(parse_rfc3339)
     }
 
-    /// Returns whether the job waits for another of its key and is delayed beyond `now`: a job that waits for none has the state of its delay.
+    /// Returns whether the job waits for another of its key and is delayed beyond `now`. A delayed job that
+    /// waits for no other has the state of its delay instead.
     pub(super) fn is_due_after_turn(&self, now: SystemTime) -> bool {
         let due = self.due.as_deref().and_then(parse_rfc3339);
         self.state == JobState::Waiting && self.in_order && due.is_some_and(|due| due > now)
     }
 
-    /// Returns whether the job is a child of a batch, or claims to be one of a batch that could not be read.
+    /// Returns whether the job is a child of a batch, or claims to be a child of a batch that could not be
+    /// read.
     #[doc(hidden)]
     pub fn may_be_child(&self) -> bool {
         self.batch.is_some() || self.claimed.is_some()
     }
 
-    /// Returns whether the job claims to be a child of this batch, which is not judged yet.
+    /// Returns whether the job claims to be a child of this batch and the claim is not yet checked.
     pub(super) fn claims(&self, batch: &str) -> bool {
         self.claimed.as_ref().is_some_and(|claimed| claimed.batch == batch)
     }
 
-    /// Returns the reference by which the job is found again.
+    /// Returns the reference to the job.
     pub fn reference(&self) -> JobReference {
         JobReference::new(&self.queue, &self.id).with_source(&self.source)
     }
 }
 
-/// Returns a list of senders for people: a producer may send messages of one id from any number of them.
+/// Returns a list of senders for people: any number of producers may send messages with one id.
 #[doc(hidden)]
 pub fn senders_text<S: AsRef<str>>(senders: BTreeSet<S>) -> String {
     const SHOWN: usize = 10;

@@ -1,4 +1,4 @@
-//! The jobs of a queue by state, where the storage shows every message.
+//! The jobs of a queue by state, if the storage shows every message.
 
 use std::collections::BTreeSet;
 
@@ -7,22 +7,23 @@ use jobqueue::{Error, ErrorKind, Storage};
 use jobqueue_message::times::rfc3339;
 use serde::Serialize;
 
-use super::event::{Changes, Deed};
+use super::event::{ActionResult, ActionTarget};
 use super::job::Stored;
 use super::membership::Memberships;
 use super::queues::not_found;
 use super::{Action, Admin, JobReference, JobState, RawJob};
 
-/// The number of jobs that are selected unless the filter says another.
+/// The number of jobs that a filter without a limit selects.
 const DEFAULT_LIMIT: usize = 100;
-/// The number of messages that are read at once.
-pub(super) const PAGE: u32 = 1_000;
-/// The most messages of each state that a look for one job, or for the jobs before it, reads.
-pub(super) const SEARCHED: usize = 10_000;
-/// The most messages that a search reads before it returns what it has found.
+/// The number of messages in a page.
+pub(super) const PAGE_SIZE: u32 = 1_000;
+/// The most messages of each state that are read to find one job, or the jobs before it.
+pub(super) const MAX_SEARCHED_FOR_JOB: usize = 10_000;
+/// The most messages of a state that a search reads before it returns the jobs found so far; also the most
+/// entries of the history that a search for the outcome of a plan reads.
 pub(super) const MAX_SEARCHED: usize = 100_000;
 
-/// Selects jobs of a queue: [`Admin::jobs`]. All conditions hold.
+/// Selects the jobs of a queue that meet all its conditions, for [`Admin::jobs`].
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct JobFilter {
@@ -61,14 +62,14 @@ impl JobFilter {
         /// Selects the children of this batch.
         batch(id some String) => batch;
 
-        /// Selects jobs whose last error contains this text, in the same case.
+        /// Selects jobs whose last error contains this text, matching case.
         error(text some String) => error;
 
-        /// Begins where another search [stopped](JobPage::next).
+        /// Starts where an earlier search [stopped](JobPage::next).
         from(next from Option<String>) => from;
 
-        /// Stops after this number of jobs, at least one. With other conditions a page of 1,000 messages is read to its end, so more may be
-        /// returned.
+        /// Stops after this number of jobs, at least one. With other conditions a page of 1,000 messages is
+        /// read to its end, so more jobs may be returned.
         limit(jobs: usize) => limit = Some(jobs.max(1));
     }
 
@@ -77,7 +78,7 @@ impl JobFilter {
         Self { source: job.source.clone(), ..Self::new().ids([&job.id]).limit(1) }
     }
 
-    /// Returns whether all conditions hold but the batch, which is [proven](Memberships) later.
+    /// Returns whether all conditions hold except the batch, which is [proven](Memberships) later.
     fn selects_in_any_batch(&self, job: &RawJob) -> bool {
         let is =
             |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
@@ -92,7 +93,7 @@ impl JobFilter {
             && self.error.as_deref().is_none_or(|text| error.contains(text))
     }
 
-    /// Returns the jobs for which all conditions hold. Proves their batches only if one is wanted.
+    /// Returns the jobs for which all conditions hold. Proves their batches only if the filter names a batch.
     pub(super) async fn select(
         &self,
         storage: &Storage,
@@ -126,21 +127,22 @@ impl JobFilter {
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct JobPage {
-    /// The jobs, by the time at which they are due.
+    /// The jobs, in the order in which they are due.
     pub jobs: Vec<RawJob>,
-    /// The place where the search stopped, if there may be more: pass it to the next one.
+    /// The position where the search stopped, if there may be more jobs: pass it to the next search.
     pub next: Option<String>,
 }
 
 impl Admin {
-    /// Returns whether the storage shows all jobs of a queue: SQLite, PostgreSQL and memory do. Elsewhere [`jobs`](Self::jobs) and
-    /// [`run_now`](Self::run_now) fail, and [`peek`](Self::peek) shows the first 32 visible ones.
+    /// Returns whether the storage shows all jobs of a queue: SQLite, PostgreSQL and memory do. On other
+    /// storages [`jobs`](Self::jobs) and [`run_now`](Self::run_now) fail, and [`peek`](Self::peek) shows the
+    /// first 32 visible jobs.
     pub fn shows_all_jobs(&self) -> bool {
         self.storage.queues().powers().index.is_some()
     }
 
-    /// Looks at the jobs of one state without changing anything. A search reads 1,000 messages at once, and stops after 100,000. Each batch
-    /// that its jobs name costs a request.
+    /// Returns the jobs of one state that a filter selects, without changing anything. A search reads 1,000
+    /// messages a request, and stops after 100,000. Each batch that its jobs name costs a request.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -161,26 +163,28 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) if the storage does not show its jobs, for dead letters, and if no search stopped where this one is to begin;
-    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Conflict`](ErrorKind::Conflict) if a job names the batch of the filter and
-    /// there is none, because it was swept; [`Storage`](ErrorKind::Storage) when something cannot be read.
+    /// [`Invalid`](ErrorKind::Invalid) if the storage does not show its jobs, for dead letters, and if no
+    /// search stopped where this one is to start; [`NotFound`](ErrorKind::NotFound) if there is no such
+    /// queue; [`Conflict`](ErrorKind::Conflict) if a job names the filter's batch but that batch does not
+    /// exist because it was swept; [`Storage`](ErrorKind::Storage) if something cannot be read.
     pub async fn jobs(&self, queue: &str, state: JobState, filter: &JobFilter) -> Result<JobPage, Error> {
         let mut page = self.find_jobs(queue, state, filter, MAX_SEARCHED).await?;
         Memberships::default().prove(&self.storage, &mut page.jobs, None).await?;
         Ok(page)
     }
 
-    /// Looks at the jobs of one state among `most` messages, without verifying to which batches they belong unless one is wanted.
+    /// Searches the jobs of one state among at most about `max_messages` messages. Does not prove their
+    /// batches unless the filter names a batch.
     pub(super) async fn find_jobs(
         &self,
         queue: &str,
         state: JobState,
         filter: &JobFilter,
-        most: usize,
+        max_messages: usize,
     ) -> Result<JobPage, Error> {
         let name = QueueName::new(queue)?;
         let index = self.index()?;
-        let of = state.of_messages().ok_or_else(|| {
+        let message_state = state.of_messages().ok_or_else(|| {
             Error::new(ErrorKind::Invalid, "dead letters are in a queue of their own; list those")
         })?;
         let limit = filter.limit.unwrap_or(DEFAULT_LIMIT);
@@ -188,8 +192,8 @@ impl Admin {
         let mut memberships = Memberships::default();
         loop {
             let left = u32::try_from(limit.saturating_sub(page.jobs.len())).unwrap_or(u32::MAX);
-            let count = if filter.selects_all() { left.clamp(1, PAGE) } else { PAGE };
-            let found = index.messages(&name, of, page.next.as_deref(), count).await;
+            let count = if filter.selects_all() { left.clamp(1, PAGE_SIZE) } else { PAGE_SIZE };
+            let found = index.messages(&name, message_state, page.next.as_deref(), count).await;
             let found = found.map_err(|error| match error.kind() {
                 StoreErrorKind::InvalidInput if page.next.is_some() => {
                     Error::new(ErrorKind::Invalid, "no search ended at the place where this one is to begin")
@@ -206,22 +210,24 @@ impl Admin {
             let jobs: Vec<_> = jobs.filter(|job| filter.selects_in_any_batch(job)).collect();
             page.jobs.extend(filter.select(&self.storage, jobs.into_iter(), &mut memberships).await?);
             page.next = found.next;
-            if page.next.is_none() || page.jobs.len() >= limit || searched >= most {
+            if page.next.is_none() || page.jobs.len() >= limit || searched >= max_messages {
                 return Ok(page);
             }
         }
     }
 
-    /// Makes a job due now that is delayed, or that waits between two attempts; one that waits for another of its key then runs as soon as its
-    /// turn comes. Returns it with its sender, or `None` if there is no such job: it waits for no time, runs, or has ended.
+    /// Makes a job due now that is delayed or waits between two attempts. A job that waits for another of its
+    /// key then runs as soon as its turn comes. Returns the job with its sender, or `None` if there is no
+    /// such job: it waits for no time, runs, or has ended.
     ///
     /// # Errors
-    /// [`Forbidden`](ErrorKind::Forbidden) unless [`Action::RunNow`] is allowed; [`Invalid`](ErrorKind::Invalid) for a job whose message says
-    /// itself that it does not run before a time to come, as that of a delay of more than 7 days does, and if several senders use the id and
-    /// the reference names none; and those of [`identify`](Self::identify) and of [`jobs`](Self::jobs).
+    /// [`Forbidden`](ErrorKind::Forbidden) unless [`Action::RunNow`] is allowed;
+    /// [`Invalid`](ErrorKind::Invalid) if the message itself says that the job does not run before a future
+    /// time, as for a delay of more than 7 days, and if several senders use the id and the reference names
+    /// none; the errors of [`identify`](Self::identify) and of [`jobs`](Self::jobs).
     ///
     /// # Cancel safety
-    /// If the future is dropped, the job may be due or not.
+    /// If the future is dropped, the job may or may not be due.
     pub async fn run_now(&self, job: &JobReference) -> Result<Option<JobReference>, Error> {
         let work = async {
             let (name, index) = (QueueName::new(&job.queue)?, self.index()?);
@@ -241,21 +247,23 @@ impl Admin {
             let made = made.map_err(|error| not_found(error, &name))?;
             Ok(made.then(|| found.reference()))
         };
-        let changes = |made: &Option<JobReference>| {
+        let to_result = |made: &Option<JobReference>| {
             let detail = if made.is_some() { "it is due now" } else { "it was not waiting for a time" };
-            Changes { detail: detail.to_owned(), jobs: made.iter().cloned().collect() }
+            ActionResult { detail: detail.to_owned(), jobs: made.iter().cloned().collect() }
         };
-        self.act_on_jobs(Action::RunNow, Deed::of_job(job), work, changes).await
+        self.act_on_jobs(Action::RunNow, ActionTarget::of_job(job), work, to_result).await
     }
 
-    /// Returns the message of a job that waits for a time, however many there are. Without a sender, all messages of the id are compared, and
-    /// the job of this id that waits for no time.
+    /// Returns the message of a job that waits for a time, in a search without a limit. If the reference
+    /// names no sender, compares the senders of all messages with the id, including jobs that wait for no
+    /// time.
     async fn find_delayed(&self, job: &JobReference) -> Result<Option<RawJob>, Error> {
         let mut sources: BTreeSet<_> = self.identify(job).await?.source.into_iter().collect();
         let mut first = None;
-        // A job that waits for another of its key has a delay of its own, and may become the first of the key during the look.
+        // A job that waits for another of its key has its own delay, and may become the first of the key
+        // during the search. Delayed jobs are searched again for that reason.
         for state in [JobState::Delayed, JobState::BackingOff, JobState::Waiting, JobState::Delayed] {
-            // Those that wait may be many, and the look for the sender has compared the first of them.
+            // The waiting jobs may be many, and `identify` has compared the senders of the first of them.
             if first.is_some() && state == JobState::Waiting {
                 break;
             }
@@ -264,7 +272,8 @@ impl Admin {
                 let page = self.find_jobs(&job.queue, state, &filter, MAX_SEARCHED).await?;
                 for found in page.jobs {
                     sources.insert(found.source.clone());
-                    // One of a key may be delayed behind its turn: the storage says whether its time has come.
+                    // A waiting job of a key may be delayed beyond its turn: the storage decides whether it
+                    // is due.
                     if state != JobState::Waiting || found.in_order {
                         first.get_or_insert(found);
                     }
@@ -290,8 +299,8 @@ impl Admin {
 }
 
 impl JobState {
-    /// The states of the jobs of a queue, in an order in which a look misses none that moves: a job that runs may begin to wait during the
-    /// look, and one that waits may begin to run.
+    /// The states of the jobs of a queue, in an order in which a search misses no moving job: a running job
+    /// may start to wait during the search, and a waiting job may start to run.
     pub(super) const IN_QUEUE: [Self; 5] =
         [Self::Running, Self::BackingOff, Self::Delayed, Self::Waiting, Self::Running];
 

@@ -1,4 +1,4 @@
-//! Leaderships, and who holds them.
+//! Leaderships and their holders.
 
 use std::time::SystemTime;
 
@@ -15,7 +15,7 @@ use super::text::rfc3339;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct LeaderOverview {
-    /// The name; that of a schedule's leader begins with `schedules/`.
+    /// The name; for the leader of a schedule it begins with `schedules/`.
     pub name: String,
     /// The number of the newest term.
     pub term: Option<u64>,
@@ -29,10 +29,10 @@ pub struct LeaderOverview {
 }
 
 impl Admin {
-    /// Returns all leaderships with their holders, in order of name. Costs one request per 5,000.
+    /// Returns all leaderships with their holders, in order of name. Costs one request per 5,000 leaderships.
     ///
     /// # Errors
-    /// [`Storage`](jobqueue::ErrorKind::Storage) when the leases cannot be listed.
+    /// [`Storage`](jobqueue::ErrorKind::Storage) if the leases cannot be listed.
     pub async fn leaders(&self) -> Result<Vec<LeaderOverview>, Error> {
         self.leaderships("").await
     }

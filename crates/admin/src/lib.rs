@@ -1,12 +1,13 @@
-//! The operator's view of a storage: what waits, what runs and where, what died and why, and the way to put it right.
+//! The operator's view of a storage: waiting and running jobs, workers, dead letters and their causes, and
+//! the actions that fix them.
 //!
-//! [`Admin`] works on any [`Storage`] and knows no message types: jobs are [raw data](RawJob). The command line and the
-//! dashboard are thin layers over it. All data types implement [`serde::Serialize`]; their names in JSON do not change
-//! within a major version, and fields may be added.
+//! [`Admin`] works on any [`Storage`] and knows no message types: jobs are [raw data](RawJob). The command
+//! line and the dashboard are thin layers over it. All data types implement [`serde::Serialize`]; their names
+//! in JSON do not change within a major version, and fields may be added.
 //!
-//! Reading is always allowed. Each change is an [`Action`]: the [`AccessLevel`] must allow it, and an [`OperatorEvent`]
-//! before and after it records operator, action, selection and result. Dropping the future of a function that only
-//! reads changes nothing.
+//! Reading is always allowed. Each change is an [`Action`]: the [`AccessLevel`] must allow it, and an
+//! [`OperatorEvent`] before and after it records operator, action, selection and result. Read-only functions
+//! are cancel safe: dropping their futures changes nothing.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -22,7 +23,8 @@
 //! admin.send("mails", RawSend::json("mail", r#"{"to":"bob@example.org"}"#)?).await?;
 //! admin.pause("mails").await?;
 //! let mails = admin.queue("mails").await?;
-//! assert_eq!((mails.paused, mails.length), (Some(true), Some(1)));
+//! assert_eq!(mails.paused, Some(true));
+//! assert_eq!(mails.length, Some(1));
 //!
 //! // A preview, then the redrive of exactly what it found.
 //! let rejected = DeadLetterFilter::new().reason("rejected");
@@ -87,7 +89,7 @@ pub use cancel::{CancelReport, Cancellation};
 pub use cancel_plan::CancelPlan;
 pub use dead_letters::{DeadLetterFilter, DeadLetterPage};
 pub use errors::ErrorGroup;
-use event::{Changes, Deed, Pending, Recorders};
+use event::{ActionResult, ActionTarget, Pending, Recorders};
 pub use event::{OperatorEvent, OperatorResult};
 pub use explain::{Explanation, IdentifiedJob, JobPlace, Obstacle};
 #[doc(hidden)]
@@ -128,7 +130,8 @@ struct Readme;
 
 /// The operator's view of a storage. Cheap to clone. See the [module](self) for an example.
 ///
-/// All methods that only read are safe to drop at any time. Reading costs requests: each method says how many.
+/// All methods that only read are safe to drop at any time. Reading costs requests: each method says how
+/// many.
 #[derive(Clone)]
 pub struct Admin {
     storage: Storage,
@@ -139,12 +142,12 @@ pub struct Admin {
 }
 
 impl Admin {
-    /// Returns a view that only reads; [`builder`](Self::builder) makes one that [may act](AdminBuilder::access).
+    /// Returns a read-only view; [`builder`](Self::builder) makes one that [may act](AdminBuilder::access).
     pub fn new(storage: Storage) -> Self {
         Self::builder(storage).build()
     }
 
-    /// Returns a builder for a view that may change things.
+    /// Returns a builder for a view that may make changes.
     pub fn builder(storage: Storage) -> AdminBuilder {
         AdminBuilder {
             admin: Self {
@@ -157,17 +160,18 @@ impl Admin {
         }
     }
 
-    /// Returns the same view for another operator, who may do what `access` and the access of this view both allow. For programs
-    /// that serve several operators.
+    /// Returns the same view for another operator, who may take the actions that `access` and the access
+    /// level of this view both allow. For programs that serve several operators.
     #[must_use]
     pub fn acting_as(&self, operator: impl Into<Arc<str>>, access: &AccessLevel) -> Self {
         Self { operator: operator.into(), access: self.access.and(access), ..self.clone() }
     }
 
-    /// Returns the same view, whose passes over many messages end early once `token` fires. [`inspect`](Self::inspect) and
-    /// [`search_dead_letters`](Self::search_dead_letters) return what they have found; a [redrive or a purge](Bulk) ends after the dead letters that are
-    /// under way, at most 16, and so does a look for the jobs of its canary. What they hold is visible again at once, which it is not if their
-    /// future is dropped.
+    /// Returns the same view, whose passes over many messages end early once `token` fires.
+    /// [`inspect`](Self::inspect) and [`search_dead_letters`](Self::search_dead_letters) return the messages
+    /// found so far. A [redrive or a purge](Bulk) finishes the dead letters in progress, at most 16, and
+    /// stops; so does the search for the jobs of its canary. Messages that a stopped pass has leased become
+    /// visible again at once. They do not if the future of the pass is dropped instead.
     #[must_use]
     pub fn stop_when(&self, token: CancellationToken) -> Self {
         Self { stop: token, ..self.clone() }
@@ -192,28 +196,29 @@ impl Admin {
     async fn act<T>(
         &self,
         action: Action,
-        subject: impl Into<Deed>,
+        target: impl Into<ActionTarget>,
         work: impl Future<Output = Result<T, Error>>,
         summary: impl FnOnce(&T) -> String,
     ) -> Result<T, Error> {
-        let deed = subject.into();
-        let jobs = deed.jobs.clone();
-        self.act_on_jobs(action, deed, work, |done| Changes { detail: summary(done), jobs }).await
+        let target = target.into();
+        let jobs = target.jobs.clone();
+        self.act_on_jobs(action, target, work, |done| ActionResult { detail: summary(done), jobs }).await
     }
 
-    /// Checks the access, records the beginning, runs `work`, and records the result with the jobs that it has changed.
+    /// Checks the access, records the start, runs `work`, and records the result with the jobs that it has
+    /// changed.
     async fn act_on_jobs<T>(
         &self,
         action: Action,
-        deed: Deed,
+        target: ActionTarget,
         work: impl Future<Output = Result<T, Error>>,
-        changes: impl FnOnce(&T) -> Changes,
+        to_result: impl FnOnce(&T) -> ActionResult,
     ) -> Result<T, Error> {
-        self.require_for(action, &deed)?;
-        let mut pending = self.pending(action, deed);
+        self.require_for(action, &target)?;
+        let mut pending = self.pending(action, target);
         pending.started()?;
         let result = work.await;
-        match pending.ended(result.as_ref().map(changes)) {
+        match pending.ended(result.as_ref().map(to_result)) {
             Err(unrecorded) if result.is_ok() => Err(unrecorded),
             Err(unrecorded) => {
                 guarded(|| tracing::error!(error = %chain(&unrecorded), "an action failed"));
@@ -223,8 +228,8 @@ impl Admin {
         }
     }
 
-    /// Returns `Forbidden`, and records the refusal, unless the access level allows `action`. For programs that ask an
-    /// operator for confirmation before they act.
+    /// Returns `Forbidden`, and records the refusal, unless the access level allows `action`. For programs
+    /// that ask an operator for confirmation before they act.
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden) if the access does not allow it.
@@ -232,19 +237,20 @@ impl Admin {
         self.require_for(action, &subject.into())
     }
 
-    /// Fires the token by which an action ends early, such as that of [`stop_when`](Self::stop_when), and records who did so. For programs that run
-    /// actions in the background.
+    /// Fires the token that ends an action early, such as the token given to [`stop_when`](Self::stop_when),
+    /// and records which operator fired it. For programs that run actions in the background.
     ///
     /// # Errors
-    /// [`Forbidden`](ErrorKind::Forbidden) if the access does not allow `action`, which stopping it requires.
-    /// [`Storage`](ErrorKind::Storage) if it cannot be recorded: the token is fired nevertheless.
+    /// [`Forbidden`](ErrorKind::Forbidden) if the access does not allow `action`: an operator may stop only
+    /// actions that they may take. [`Storage`](ErrorKind::Storage) if the stop cannot be recorded: the token
+    /// is fired nevertheless.
     ///
     /// # Cancel safety
     /// If the future is dropped, the token may or may not be fired.
     #[doc(hidden)]
     pub async fn stop(&self, action: Action, subject: &str, token: &CancellationToken) -> Result<(), Error> {
         self.require(action, subject)?;
-        // A purge must not go on because the disk of the audit is full.
+        // The token fires before the stop is recorded: a full audit disk must not keep a purge running.
         token.cancel();
         let recorded = self.act(action, subject, async { Ok(()) }, |()| "asked for its end".to_owned()).await;
         recorded.map_err(|error| {
@@ -253,12 +259,12 @@ impl Admin {
         })
     }
 
-    fn require_for(&self, action: Action, deed: &Deed) -> Result<(), Error> {
+    fn require_for(&self, action: Action, target: &ActionTarget) -> Result<(), Error> {
         if self.access.allows(action) {
             return Ok(());
         }
         let forbidden = self.forbidden(action);
-        if let Err(error) = self.pending(action, deed.clone()).ended(Err(&forbidden)) {
+        if let Err(error) = self.pending(action, target.clone()).ended(Err(&forbidden)) {
             guarded(|| tracing::error!(error = %chain(&error), "an action was refused"));
         }
         Err(forbidden)
@@ -269,8 +275,8 @@ impl Admin {
         Error::new(ErrorKind::Forbidden, text)
     }
 
-    fn pending(&self, action: Action, deed: Deed) -> Pending<'_> {
-        Pending::new(&self.recorders, &self.storage, &self.operator, action, deed)
+    fn pending(&self, action: Action, target: ActionTarget) -> Pending<'_> {
+        Pending::new(&self.recorders, &self.storage, &self.operator, action, target)
     }
 
     fn clock(&self) -> &dyn Clock {
@@ -283,7 +289,7 @@ impl Admin {
     }
 }
 
-/// Returns the settings that the metadata of a queue gives to all its workers.
+/// Returns the settings that the metadata of a queue sets for all its workers.
 fn resolve(metadata: &Metadata) -> (QueueSettings, Vec<SettingWarning>) {
     QueueSettings::resolve(metadata, &MessageDefaults::new(), &SettingOverrides::default())
 }
@@ -292,7 +298,7 @@ jobqueue_storage::debug_fields! {
     Admin { storage, access, operator }
 }
 
-/// Collects what an [`Admin`] is made of. Begun by [`Admin::builder`].
+/// Builds an [`Admin`]. Created by [`Admin::builder`].
 #[derive(Debug)]
 #[must_use = "an admin is made by `build`"]
 pub struct AdminBuilder {
@@ -304,19 +310,21 @@ impl AdminBuilder {
         /// Sets the actions that are allowed. The default is [`AccessLevel::ReadOnly`].
         access(access: AccessLevel) => admin.access;
 
-        /// Sets the name of the operator, for events and for dead letters of cancelled jobs. The default is `unknown`.
+        /// Sets the name of the operator, for events and for dead letters of cancelled jobs. The default is
+        /// `unknown`.
         operator(name from Arc<str>) => admin.operator;
     }
 
-    /// Calls `listener` before each action, and when it was performed, refused, failed or interrupted. It must return quickly; a panic
-    /// is logged.
+    /// Calls `listener` before each action, and again when the action was performed, refused, failed or
+    /// interrupted. The listener must return quickly; a panic in it is logged.
     pub fn on_event(mut self, listener: impl Fn(&OperatorEvent) + Send + Sync + 'static) -> Self {
         self.admin.recorders.add_listener(listener);
         self
     }
 
-    /// Calls `recorder` like [`on_event`](Self::on_event), for an audit: an action whose beginning it cannot record is not taken. If it
-    /// cannot record the end, the action fails with [`Storage`](ErrorKind::Storage) and a text that says what was changed.
+    /// Calls `recorder` like [`on_event`](Self::on_event), for an audit: an action whose start cannot be
+    /// recorded is not taken. If the end cannot be recorded, the action fails with
+    /// [`Storage`](ErrorKind::Storage), and the text says what was changed.
     pub fn audit(
         mut self,
         recorder: impl Fn(&OperatorEvent) -> Result<(), BoxError> + Send + Sync + 'static,

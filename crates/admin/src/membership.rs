@@ -1,4 +1,5 @@
-//! The batches of jobs, as far as they are proven: the headers of a child can be copied.
+//! The batches of jobs. Proves each claim to be a child of a batch, because the headers of a child can be
+//! copied.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,27 +14,31 @@ use tokio_util::sync::CancellationToken;
 
 use super::{RawBatch, RawJob};
 
-/// The number of batches that are read at the same time.
-const AT_ONCE: usize = 8;
-/// The time for all batches of a look: it must end while the storage of blobs is away.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The time for all batches of a pass over the dead letters, which itself takes minutes where there are so many.
-const PASS_PATIENCE: Duration = Duration::from_secs(60);
+/// The number of batches that are read concurrently.
+const CONCURRENT_READS: usize = 8;
+/// The time for reading all batches that a search names: the search must end even if the blob storage is
+/// unavailable.
+const PROOF_TIMEOUT: Duration = Duration::from_secs(2);
+/// The time for reading all batches that a pass over the dead letters names. The pass itself takes minutes if
+/// it names so many.
+const PASS_PROOF_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The secrets of the batches that a look has met, each read once; `None` for a batch that does not exist.
+/// The secrets of the batches that a search has met, each read once; `None` for a batch that does not exist.
 #[derive(Default)]
 pub(super) struct Memberships {
     secrets: BTreeMap<String, Option<String>>,
-    /// True if a batch could not be read: the look asks for no more.
+    /// True if a batch could not be read: the search reads no further batches.
     has_failed: bool,
 }
 
 impl Memberships {
-    /// Sets the batches of jobs that claim to be children, if the claim is proven: those of one batch, or of any. A claim to another batch
-    /// that cannot be read now stays a claim, and the job is shown without a batch.
+    /// Sets the batches of the jobs that claim to be children, if the claim is proven: claims to the batch
+    /// `of`, or to any. A claim to another batch that cannot be read now stays a claim, and the job is shown
+    /// without a batch.
     ///
     /// # Errors
-    /// The one batch cannot be read, or does not exist although a job claims to be its child: nothing proves the claim.
+    /// The batch `of` cannot be read, or does not exist although a job claims to be its child: nothing proves
+    /// the claim.
     pub(super) async fn prove(
         &mut self,
         storage: &Storage,
@@ -49,8 +54,12 @@ impl Memberships {
             Some(_) => {}
             None => {
                 let named = jobs.iter().filter_map(|job| job.claimed.as_ref());
-                self.read(storage, named.map(|claimed| claimed.batch.clone()).collect(), sleep(PATIENCE))
-                    .await;
+                self.read(
+                    storage,
+                    named.map(|claimed| claimed.batch.clone()).collect(),
+                    sleep(PROOF_TIMEOUT),
+                )
+                .await;
             }
         }
         for job in jobs {
@@ -63,7 +72,8 @@ impl Memberships {
         Ok(())
     }
 
-    /// Returns how many children of batches there are that a pass has met, each counted once; `None` if a batch cannot be read, or not in time.
+    /// Returns the number of batch children that a pass has met, each counted once; `None` if a batch cannot
+    /// be read, or not in time.
     pub(super) async fn count(
         mut self,
         storage: &Storage,
@@ -71,11 +81,11 @@ impl Memberships {
         stop: &CancellationToken,
     ) -> Option<u64> {
         let batches = children.iter().map(|child| child.claimed.batch.clone()).collect();
-        let patience = async {
-            let _ = timeout(PASS_PATIENCE, stop.cancelled()).await;
-            sleep(PATIENCE).await;
+        let deadline = async {
+            let _ = timeout(PASS_PROOF_TIMEOUT, stop.cancelled()).await;
+            sleep(PROOF_TIMEOUT).await;
         };
-        self.read(storage, batches, patience).await;
+        self.read(storage, batches, deadline).await;
         let is_proven = |WaitedFor { claimed, source, id }: &&WaitedFor| {
             let secret = self.secrets.get(&claimed.batch).and_then(Option::as_deref);
             secret.is_some_and(|secret| claimed.is_proven(secret, source, id))
@@ -85,8 +95,8 @@ impl Memberships {
         (!self.has_failed).then_some(places.len() as u64)
     }
 
-    /// Reads the secrets of batches, as far as they come before `patience` ends.
-    async fn read(&mut self, storage: &Storage, named: BTreeSet<String>, patience: impl Future<Output = ()>) {
+    /// Reads the secrets of batches until `deadline` resolves.
+    async fn read(&mut self, storage: &Storage, named: BTreeSet<String>, deadline: impl Future<Output = ()>) {
         let unread = named.into_iter().filter(|batch| !self.secrets.contains_key(batch)).collect::<Vec<_>>();
         if self.has_failed || unread.is_empty() {
             return;
@@ -95,7 +105,7 @@ impl Memberships {
             let secret = batch_secret(storage, &batch).await;
             (batch, secret)
         });
-        let mut reads = stream::iter(reads).buffer_unordered(AT_ONCE);
+        let mut reads = stream::iter(reads).buffer_unordered(CONCURRENT_READS);
         let reading = async {
             while let Some((batch, secret)) = reads.next().await {
                 let Ok(secret) = secret else { return false };
@@ -106,12 +116,12 @@ impl Memberships {
         self.has_failed = tokio::select! {
             biased;
             has_read_all = reading => !has_read_all,
-            () = patience => true,
+            () = deadline => true,
         };
     }
 }
 
-/// A dead letter whose job claims to be a child for which its batch waits.
+/// A dead letter whose job claims to be a child that its batch waits for.
 pub(super) struct WaitedFor {
     claimed: ClaimedChild,
     source: String,

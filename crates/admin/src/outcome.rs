@@ -1,4 +1,4 @@
-//! The outcome of a redrive: the places in which the jobs of its plan are now.
+//! The outcome of a redrive: where the jobs of its plan are now.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -9,43 +9,43 @@ use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use jobqueue_message::times::parse_rfc3339;
 use serde::Serialize;
 
-use super::event::Deed;
+use super::event::ActionTarget;
+use super::jobs::{MAX_SEARCHED, PAGE_SIZE};
 use super::plan::check_storage;
 use super::{
     Action, Admin, BulkReport, DeadLetterPlan, HistoryFilter, HistoryRecord, JobFilter, JobReference,
     JobState, PlannedLetter,
 };
 
-/// The most jobs of each state, and of the history, among which those of a plan are looked for.
-const MAX_LOOKED_AT: usize = 100_000;
-/// The time by which the clock of a worker may differ from that of the storage, as for the journal.
-const SKEW: Duration = Duration::from_secs(3_600);
+/// The assumed limit of the skew between a worker's clock and the storage's, as for the journal.
+const MAX_CLOCK_SKEW: Duration = Duration::from_secs(3_600);
 /// The precision of times in the journal.
-const ROUNDING: Duration = Duration::from_millis(1);
-/// The number of jobs that are read at once.
-const PAGE: usize = 1_000;
+const JOURNAL_PRECISION: Duration = Duration::from_millis(1);
 
-/// The outcome of a plan that was redriven: the number of its jobs in each place. A job counts once, however many of its dead letters the
-/// plan names: a redrive puts back one of them, and deletes the others as copies.
+/// The outcome of a plan that was redriven: the number of its jobs in each place. A job counts once, even if
+/// the plan names several of its dead letters: a redrive puts back one of them, and deletes the others as
+/// copies.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct PlanOutcome {
-    /// The number of jobs whose dead letters were not put back or deleted. Where a storage does not keep the times at which letters come, as
-    /// Service Bus, also of jobs that have died again.
+    /// The number of jobs whose dead letters were not put back or deleted. If a storage does not keep the
+    /// times at which letters arrive, as Service Bus, also includes jobs that have died again.
     pub left: u64,
     /// The number of jobs that wait, are delayed, or run.
     pub open: u64,
-    /// The number of jobs that have ended and are no dead letters.
+    /// The number of jobs that have ended and are not dead letters.
     pub ended: u64,
     /// The jobs that are dead letters again.
     pub dead_again: Vec<DeadAgain>,
-    /// The number of jobs that were not found, while the storage does not show all: they have ended, or are delayed, or leased by a worker
-    /// without a record, or dead letters behind the first 32. Also texts that are no events, once they are put back: their messages have
-    /// other ids then.
+    /// The number of jobs that were not found, if the storage does not show all: they have ended, or are
+    /// delayed, or leased by a worker without a record, or dead letters behind the first 32. Also includes
+    /// texts that are not events, once they are put back: their messages then have other ids.
     pub unknown: u64,
-    /// True if there are dead letters that were not looked at, among which those that are unknown may be: [`Admin::search_outcome`] looks at all.
+    /// True if there are dead letters that were not read, and may include unknown jobs:
+    /// [`Admin::search_outcome`] reads all.
     pub more_letters: bool,
-    /// True if a look that receives dead letters has not met all: others hold some, or it was interrupted.
+    /// True if a search that receives dead letters has not met all: other readers have leased some, or the
+    /// search was interrupted.
     #[serde(skip)]
     pub(super) hidden_letters: bool,
 }
@@ -56,11 +56,12 @@ pub struct PlanOutcome {
 pub struct DeadAgain {
     /// The job.
     pub job: JobReference,
-    /// Its new error.
+    /// The error of the new dead letter.
     pub error: Option<String>,
 }
 
-/// The place in which a look has found a job. Of several messages of a job the last of these counts.
+/// The place in which a search has found a job. If several messages of a job are found, the last of these
+/// places counts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Nowhere,
@@ -69,21 +70,23 @@ enum Place {
     DeadAgain(Option<String>),
 }
 
-/// The ways in which a look is made.
+/// The options of a search.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct LookFor {
-    /// True if it looks also behind the first 32 dead letters, which hides them from others meanwhile.
+pub(super) struct SearchMode {
+    /// True if the search also receives the dead letters behind the first 32, which are invisible to other
+    /// readers during that time.
     pub(super) receives: bool,
-    /// True if all jobs were put back: a letter that was there before is a copy of one that was.
+    /// True if all jobs were put back: a letter from before the redrive is a copy of a letter that was put
+    /// back.
     pub(super) was_put_back: bool,
 }
 
 /// A job of a plan.
 struct Planned<'p> {
     job: &'p JobReference,
-    /// The messages of its letters; `None` is any message.
+    /// The messages of its letters; `None` means any message.
     messages: Vec<Option<&'p str>>,
-    /// True if its message has another id after a redrive.
+    /// True if its message gets another id in a redrive.
     is_text: bool,
 }
 
@@ -103,25 +106,25 @@ impl<'p> Planned<'p> {
     }
 }
 
-/// A look for the jobs of a plan.
+/// A search for the jobs of a plan.
 struct Search<'p> {
     jobs: Vec<&'p Planned<'p>>,
-    /// The time before which a dead letter is not one of a job that was put back; `None` if the storage does not keep the times at which
-    /// letters come.
+    /// The time of the plan: a letter that arrived earlier is not a new death of a job that was put back.
+    /// `None` if the storage does not keep the times at which letters arrive.
     before: Option<SystemTime>,
     was_put_back: bool,
     places: Vec<Place>,
     of_id: HashMap<&'p str, Vec<usize>>,
     /// True if a job that was not found is certainly in no queue.
     sees_all: bool,
-    /// True if there are dead letters that were not looked at.
+    /// True if there are dead letters that were not read.
     more_letters: bool,
-    /// True if the look received dead letters, and may not have met all.
+    /// True if the search received dead letters, and may not have met all.
     hidden_letters: bool,
 }
 
 impl<'p> Search<'p> {
-    fn new(jobs: Vec<&'p Planned<'p>>, before: Option<SystemTime>, look: LookFor) -> Self {
+    fn new(jobs: Vec<&'p Planned<'p>>, before: Option<SystemTime>, mode: SearchMode) -> Self {
         let mut of_id = HashMap::<_, Vec<_>>::new();
         for (index, planned) in jobs.iter().enumerate() {
             of_id.entry(planned.job.id.as_str()).or_default().push(index);
@@ -130,7 +133,7 @@ impl<'p> Search<'p> {
         Self {
             jobs,
             before,
-            was_put_back: look.was_put_back,
+            was_put_back: mode.was_put_back,
             places,
             of_id,
             sees_all: true,
@@ -139,7 +142,7 @@ impl<'p> Search<'p> {
         }
     }
 
-    /// Takes note of a place of a job.
+    /// Records a place of a job.
     fn found(&mut self, source: &str, id: &str, place: impl Fn(&Planned<'_>) -> Place) {
         for index in self.of_id.get(id).into_iter().flatten() {
             let planned = self.jobs[*index];
@@ -152,21 +155,24 @@ impl<'p> Search<'p> {
 
     fn found_dead(&mut self, letter: &DeadLetter) {
         let inserted = letter.inserted();
-        // Times may be rounded to seconds: a letter of the same moment as the redrive may be a later one.
+        // Times may be rounded to seconds: a letter from the same moment as the redrive may be a later
+        // letter.
         let was_there = inserted.zip(self.before).is_some_and(|(inserted, before)| inserted < before);
         let is_later = inserted.zip(self.before).is_some_and(|(inserted, before)| inserted > before);
         let was_put_back = self.was_put_back;
         self.found(&letter.source, &letter.id, |planned| {
             let is_any = planned.messages.contains(&None);
             let is_planned = letter.message_id().is_some_and(|id| planned.messages.contains(&Some(id)));
-            match is_planned {
+            if was_there && was_put_back {
                 // A copy of the letter that was put back.
-                _ if was_there && was_put_back => Place::Nowhere,
-                true => Place::Left,
-                false if is_any && !is_later => Place::Left,
-                // Another message of the job, which died before.
-                false if was_there => Place::Nowhere,
-                false => Place::DeadAgain(letter.error.clone()),
+                Place::Nowhere
+            } else if is_planned || (is_any && !is_later) {
+                Place::Left
+            } else if was_there {
+                // Another message of the job, which died before the redrive.
+                Place::Nowhere
+            } else {
+                Place::DeadAgain(letter.error.clone())
             }
         });
     }
@@ -182,9 +188,10 @@ impl<'p> Search<'p> {
 }
 
 impl Admin {
-    /// Looks for the jobs of a plan that was redriven, without changing anything: which have ended, which wait or run, and which died
-    /// again. Where the storage shows all jobs, it reads up to 100,000 of each state. Elsewhere it reads the first 32 messages, the
-    /// records of workers and their journal, and what it does not see is [`unknown`](PlanOutcome::unknown).
+    /// Searches for the jobs of a plan that was redriven, without changing anything: which of them have
+    /// ended, which wait or run, and which died again. If the storage shows all jobs, the search reads up to
+    /// 100,000 of each state. Otherwise it reads the first 32 messages, the records of workers and their
+    /// journal, and jobs that are in none of these are [`unknown`](PlanOutcome::unknown).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -198,55 +205,57 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid`](jobqueue::ErrorKind::Invalid) if the plan is that of another storage; [`NotFound`](jobqueue::ErrorKind::NotFound) if there is
-    /// no such queue; [`Storage`](jobqueue::ErrorKind::Storage) when something cannot be read.
+    /// [`Invalid`](jobqueue::ErrorKind::Invalid) if the plan belongs to another storage;
+    /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue;
+    /// [`Storage`](jobqueue::ErrorKind::Storage) if something cannot be read.
     pub async fn outcome(&self, plan: &DeadLetterPlan) -> Result<PlanOutcome, Error> {
-        self.outcome_with(plan, LookFor::default()).await
+        self.outcome_with(plan, SearchMode::default()).await
     }
 
-    /// Looks for the jobs that a redrive has put back, like [`outcome`](Self::outcome) for those of a plan: a dead letter that was there before
-    /// the redrive is a copy of one that was put back, and not [`left`](PlanOutcome::left).
+    /// Searches for the jobs that a redrive has put back, as [`outcome`](Self::outcome) does for the jobs of
+    /// a plan. A dead letter from before the redrive is a copy of a letter that was put back, and does not
+    /// count as [`left`](PlanOutcome::left).
     ///
     /// # Errors
     /// As [`outcome`](Self::outcome).
     pub async fn outcome_of(&self, report: &BulkReport) -> Result<PlanOutcome, Error> {
-        self.outcome_with(&report.plan(), LookFor { receives: false, was_put_back: true }).await
+        self.outcome_with(&report.plan(), SearchMode { receives: false, was_put_back: true }).await
     }
 
-    /// Looks for the jobs of a plan like [`outcome`](Self::outcome), also behind the first 32 dead letters, which are invisible to others
-    /// meanwhile. Costs one request for 32 dead letters, and one for each to put it back.
+    /// Searches for the jobs of a plan like [`outcome`](Self::outcome), but also behind the first 32 dead
+    /// letters, which are invisible to other readers during that time. Costs one request for 32 dead letters,
+    /// and one for each letter to put it back.
     ///
     /// # Errors
-    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden) unless [`Action::Inspect`] is allowed; otherwise as [`outcome`](Self::outcome).
+    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden) unless [`Action::Inspect`] is allowed; otherwise as
+    /// [`outcome`](Self::outcome).
     ///
     /// # Cancel safety
-    /// If the future is dropped, dead letters that it held come back after at most 10 minutes.
+    /// If the future is dropped, the dead letters that it has leased come back after at most 10 minutes.
     pub async fn search_outcome(&self, plan: &DeadLetterPlan) -> Result<PlanOutcome, Error> {
-        let work = self.outcome_with(plan, LookFor { receives: true, was_put_back: false });
+        let work = self.outcome_with(plan, SearchMode { receives: true, was_put_back: false });
         let summary = |outcome: &PlanOutcome| format!("{} jobs have ended", outcome.ended);
-        let deed = Deed { jobs: plan.jobs(), ..format!("dead letters of {}", plan.queue).into() };
-        self.act(Action::Inspect, deed, work, summary).await
+        let target = ActionTarget { jobs: plan.jobs(), ..format!("dead letters of {}", plan.queue).into() };
+        self.act(Action::Inspect, target, work, summary).await
     }
 
-    /// Looks for the jobs of a plan in one of several ways.
     pub(super) async fn outcome_with(
         &self,
         plan: &DeadLetterPlan,
-        look: LookFor,
+        mode: SearchMode,
     ) -> Result<PlanOutcome, Error> {
         check_storage(plan.storage.as_deref(), self)?;
         let jobs = Planned::all(plan);
-        let first = self.search(plan, jobs.iter().collect(), look).await?;
-        // A job that moved meanwhile may have been missed in every place.
-        let again = match self.stop.is_cancelled() {
-            true => Search { sees_all: false, ..Search::new(first.missing(), None, look) },
-            false => self.search(plan, first.missing(), look).await?,
+        let first = self.search(plan, jobs.iter().collect(), mode).await?;
+        // If a job moved during the first search, every read may have missed it.
+        let again = if self.stop.is_cancelled() {
+            Search { sees_all: false, ..Search::new(first.missing(), None, mode) }
+        } else {
+            self.search(plan, first.missing(), mode).await?
         };
         let is_certain = first.sees_all && again.sees_all;
-        let done = match is_certain || again.has_found_all() {
-            true => HashMap::new(),
-            false => self.completed(plan).await?,
-        };
+        let done =
+            if is_certain || again.has_found_all() { HashMap::new() } else { self.completed(plan).await? };
         let hidden_letters = first.hidden_letters || again.hidden_letters;
         let mut outcome =
             PlanOutcome { more_letters: again.more_letters, hidden_letters, ..PlanOutcome::default() };
@@ -264,24 +273,29 @@ impl Admin {
                 Place::Nowhere => {
                     let mut sources = done.get(&job.id).into_iter().flatten();
                     let is_done = sources.any(|source| job.is(source, &job.id));
-                    *(if is_done { &mut outcome.ended } else { &mut outcome.unknown }) += 1;
+                    if is_done {
+                        outcome.ended += 1;
+                    } else {
+                        outcome.unknown += 1;
+                    }
                 }
             }
         }
         Ok(outcome)
     }
 
-    /// Looks once, in the order in which jobs move: running, waiting, running, dead.
+    /// Searches once, in the order in which jobs move: running, waiting, running, dead.
     async fn search<'p>(
         &self,
         plan: &DeadLetterPlan,
         jobs: Vec<&'p Planned<'p>>,
-        look: LookFor,
+        mode: SearchMode,
     ) -> Result<Search<'p>, Error> {
-        // Where the service moves letters itself, the time of a letter is that of its message, by the clock of whoever sent it.
+        // A service that dead-letters messages itself gives a letter the time of its message, by the sender's
+        // clock.
         let arrivals_are_known = self.storage.queues().powers().dead_letters.is_none();
         let before = plan.before.filter(|_| arrivals_are_known);
-        let (queue, mut search) = (plan.queue.as_str(), Search::new(jobs, before, look));
+        let (queue, mut search) = (plan.queue.as_str(), Search::new(jobs, before, mode));
         if search.jobs.is_empty() {
             return Ok(search);
         }
@@ -292,7 +306,7 @@ impl Admin {
         if count.is_some_and(|count| peeked.looked_at >= count) || search.has_found_all() {
             return Ok(search);
         }
-        if !look.receives {
+        if !mode.receives {
             (search.sees_all, search.more_letters) = (false, true);
             return Ok(search);
         }
@@ -304,7 +318,7 @@ impl Admin {
         Ok(search)
     }
 
-    /// Looks for jobs that wait or run.
+    /// Searches for the waiting and running jobs.
     async fn search_queue(&self, queue: &str, search: &mut Search<'_>) -> Result<(), Error> {
         for worker in self.workers().await? {
             for run in worker.record.running.iter().filter(|run| run.queue == queue) {
@@ -327,35 +341,38 @@ impl Admin {
     }
 
     async fn search_state(&self, queue: &str, state: JobState, search: &mut Search<'_>) -> Result<(), Error> {
-        let (mut next, mut looked_at) = (None, 0);
+        let (mut next, mut searched) = (None, 0);
         loop {
-            let page = self.find_jobs(queue, state, &JobFilter::new().limit(PAGE).from(next), PAGE).await?;
+            let filter = JobFilter::new().limit(PAGE_SIZE as usize).from(next);
+            let page = self.find_jobs(queue, state, &filter, PAGE_SIZE as usize).await?;
             page.jobs.iter().for_each(|job| search.found(&job.source, &job.id, |_| Place::Open));
-            looked_at += page.jobs.len();
+            searched += page.jobs.len();
             next = page.next;
             if next.is_none() || search.has_found_all() {
                 return Ok(());
             }
-            if looked_at >= MAX_LOOKED_AT {
+            if searched >= MAX_SEARCHED {
                 search.sees_all = false;
                 return Ok(());
             }
         }
     }
 
-    /// Returns the sources of the jobs, by their ids, that have completed since the plan was made, as far as the journal says it.
+    /// Returns the sources of the jobs that have completed since the plan was made, by job id, as far as the
+    /// journal shows it.
     async fn completed(&self, plan: &DeadLetterPlan) -> Result<HashMap<String, Vec<String>>, Error> {
         let Some(before) = plan.before else { return Ok(HashMap::new()) };
-        // The ends are by the clocks of workers.
-        let since = before.checked_sub(SKEW).unwrap_or(SystemTime::UNIX_EPOCH);
+        // Ends are recorded by the clocks of workers.
+        let since = before.checked_sub(MAX_CLOCK_SKEW).unwrap_or(SystemTime::UNIX_EPOCH);
         let filter = HistoryFilter::new().queue(&plan.queue).since(since).outcome("completed");
-        // The operator may not be allowed to read the history: then nothing is known of it.
-        let jobs = self.history(&filter.limit(MAX_LOOKED_AT)).await.map(|page| page.jobs).unwrap_or_default();
+        // If the history cannot be read, for example for lack of permission, the outcome goes without it.
+        let jobs = self.history(&filter.limit(MAX_SEARCHED)).await.map(|page| page.jobs).unwrap_or_default();
         let mut completed = HashMap::<_, Vec<_>>::new();
-        // The insertions are by the clock of the storage, to the millisecond. An earlier message is one of an earlier life.
+        // Insertions are recorded by the storage's clock, to the millisecond. A message inserted earlier
+        // belongs to an earlier life of the job.
         let is_later = |end: &HistoryRecord| {
             let inserted = parse_rfc3339(&end.inserted);
-            inserted.is_none_or(|at| before <= at + ROUNDING || is_of_this_life(at, before))
+            inserted.is_none_or(|at| before <= at + JOURNAL_PRECISION || is_of_this_life(at, before))
         };
         for end in jobs.into_iter().filter(is_later) {
             completed.entry(end.id).or_default().push(end.source);

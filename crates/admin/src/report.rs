@@ -13,14 +13,14 @@ use super::{DeadLetterPlan, JobReference, PlannedLetter, QueueHold};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BulkProgress {
-    /// The number of dead letters that were dealt with.
+    /// The number of dead letters that were handled.
     pub done: u64,
-    /// The number of dead letters of the plan; without one, about how many there were when it began, those included that the filter does
-    /// not select. `None` if the storage cannot count them.
+    /// The number of dead letters in the plan; without a plan, the approximate number of all dead letters at
+    /// the start, including those that the filter does not select. `None` if the storage cannot count them.
     pub total: Option<u64>,
     /// True while a redrive waits until the jobs of its canary have ended.
     pub waits: bool,
-    /// The reason why these do not begin, while it waits for them.
+    /// During that wait, the reason why these jobs do not start.
     pub held_up: Option<QueueHold>,
 }
 
@@ -31,45 +31,52 @@ pub struct BulkProgress {
 pub struct BulkReport {
     /// The queue.
     pub queue: String,
-    /// The time after which it left dead letters alone, by the storage's clock: its beginning, or that of the dry run of its plan.
+    /// Dead letters that arrived after this time, by the storage's clock, were left alone. It is the start of
+    /// the operation, or of the dry run that made its plan.
     #[serde(serialize_with = "exact_time_option")]
     pub before: Option<SystemTime>,
-    /// True for a dry run: the jobs are the ones that would have been changed.
+    /// True for a dry run: the jobs are those that would have been changed.
     pub dry_run: bool,
     /// The number of jobs that were put back, or whose dead letters were deleted.
     pub count: u64,
-    /// These jobs.
+    /// The affected jobs.
     pub jobs: Vec<JobReference>,
-    /// After a dry run, these by their errors, the largest group first: at most the 1,000 groups that were met first.
+    /// After a dry run, the affected dead letters grouped by error, the largest group first: at most the
+    /// first 1,000 groups that were met.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<ErrorGroup>,
-    /// The number of these in none of the groups, because there are more.
+    /// The number of affected dead letters in none of the groups, because there are more groups.
     pub ungrouped: u64,
-    /// The dead letters that were selected and with which it failed.
+    /// The selected dead letters that could not be handled.
     pub skipped: Vec<SkippedJob>,
-    /// The number of dead letters that were deleted as copies, or after a dry run would be: of one that was dealt with, or of the same job in
-    /// another message.
+    /// The number of dead letters that were deleted as copies, or would be in a real run: copies of a letter
+    /// that was handled, or letters of the same job from another message.
     pub copies: u64,
-    /// The number of deleted dead letters with a payload that could not be deleted: it stays until a sweep of drained queues.
+    /// The number of deleted dead letters whose payload could not be deleted: it stays until a sweep of
+    /// drained queues.
     pub payloads_left: u64,
-    /// The number of these jobs that are children for which batches [wait](jobqueue::batch::OnDeadLetters::Wait). Once its dead letter is purged,
-    /// such a child cannot end, and its batch never continues. `None` if a batch cannot be read, or all of them not within a minute, and in the report of a
-    /// redrive that was made.
+    /// The number of affected jobs that are children for which batches
+    /// [wait](jobqueue::batch::OnDeadLetters::Wait). Once its dead letter is purged, such a child cannot end,
+    /// and its batch never continues. `None` if a batch cannot be read, if not all batches were read within a
+    /// minute, and in the report of a redrive that was not a dry run.
     pub waited_for: Option<u64>,
-    /// The number of dead letters that were looked at and left.
+    /// The number of dead letters that were examined and left alone.
     pub left: u64,
-    /// The number of these that came after [`before`](Self::before), at least.
+    /// The least number of these that arrived after [`before`](Self::before).
     pub newer: u64,
-    /// The number of dead letters of its plan that it did not meet: they are gone, or other operations or programs hold them. `None` without
-    /// a plan, and if it ended before it had looked at all.
+    /// The number of dead letters of the plan that were not met: they are gone, or other operations or
+    /// programs have leased them. `None` without a plan, and if the operation stopped before it had examined
+    /// all.
     pub missing: Option<u64>,
-    /// About how many dead letters are there that it did not meet: other readers hold them for up to 10 minutes, they came meanwhile, or
-    /// it ended before. `None` if the storage did not return their number.
+    /// The approximate number of dead letters that were not met: other readers have leased them for up to 10
+    /// minutes, they arrived during the operation, or it stopped before. `None` if the storage did not return
+    /// their number.
     pub unseen: Option<u64>,
-    /// True if it met all that it was to take: as many as its limit or its plan has, or else every dead letter that is there. If not, others
-    /// may hold some that are selected, or some came meanwhile: run it again.
+    /// True if the operation met all dead letters that it was to take: as many as its limit, all of its plan,
+    /// or else all that there are. If false, other readers may have leased selected letters, or some arrived
+    /// during the operation: run it again.
     pub complete: bool,
-    /// The cause, if it ended before it had looked at all.
+    /// The cause, if the operation stopped before it had examined all.
     pub stopped: Option<String>,
     /// The description of the storage, for the [plan](Self::plan).
     #[serde(skip)]
@@ -84,7 +91,7 @@ pub struct BulkReport {
     pub(super) maybe_changed: Vec<JobReference>,
 }
 
-/// A dead letter that was selected and not dealt with.
+/// A selected dead letter that could not be handled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SkippedJob {
@@ -92,27 +99,29 @@ pub struct SkippedJob {
     pub id: String,
     /// The error with its causes, in one line.
     pub error: String,
-    /// True if the job was put back, or perhaps was: then it is in both queues. In a purge, true if its dead letter may be deleted.
+    /// True if the job was put back or may have been: then it is in both queues. In a purge, true if its dead
+    /// letter may have been deleted.
     pub maybe_moved: bool,
 }
 
 impl BulkReport {
-    /// Returns the plan that takes exactly these dead letters, after a dry run also those that would be deleted as copies. After an empty dry run it
-    /// takes nothing.
+    /// Returns the plan that takes exactly these dead letters. After a dry run it includes those that would
+    /// be deleted as copies; after an empty dry run it takes nothing.
     pub fn plan(&self) -> DeadLetterPlan {
         let (storage, queue) = (self.storage.clone(), self.queue.clone());
         DeadLetterPlan { storage, queue, before: self.before, letters: self.letters.clone() }
     }
 
-    /// Returns each job that the report holds, as often as it does, also for its plan and the audit.
+    /// Returns all jobs referenced by the report, including those only for its plan and the audit; may
+    /// repeat.
     #[doc(hidden)]
     pub fn held_jobs(&self) -> impl Iterator<Item = &JobReference> {
         let planned = self.letters.iter().map(|letter| &letter.job);
         self.jobs.iter().chain(planned).chain(&self.of_copies).chain(&self.maybe_changed)
     }
 
-    /// Returns what became of the other dead letters as people read it: how many were looked at and left, and how many were not looked at. `number` writes
-    /// a number.
+    /// Returns a text about the other dead letters: how many were examined and left alone, and how many were
+    /// not examined. `number` formats a number.
     #[doc(hidden)]
     pub fn rest_text(&self, number: impl Fn(u64) -> String) -> String {
         let mut text = format!("{} looked at and left", number(self.left));
@@ -127,12 +136,12 @@ impl BulkReport {
         text
     }
 
-    /// Says that it ended before it had looked at all.
+    /// Marks the operation as stopped before it had examined all.
     pub(super) fn stop(&mut self, why: String) {
         (self.stopped, self.complete, self.missing) = (Some(why), false, None);
     }
 
-    /// Adds a later pass over the same dead letters.
+    /// Adds the report of a later pass over the same dead letters.
     pub(super) fn extend(&mut self, later: Self) {
         self.count += later.count;
         self.jobs.extend(later.jobs);

@@ -1,4 +1,4 @@
-//! Schedules: lists, pauses and triggers them.
+//! Schedules: listing, pausing and triggering them.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -13,10 +13,10 @@ use serde::{Serialize, Serializer};
 use super::text::{rfc3339_option, short_duration};
 use super::{Action, Admin};
 
-/// The number of next runs that are shown.
-const NEXT: usize = 5;
-/// The beginning of the names of the schedules' leaderships.
-const LEADERSHIPS: &str = "schedules/";
+/// The number of upcoming runs that are shown.
+const SHOWN_RUNS: usize = 5;
+/// The prefix of the names of the schedules' leaderships.
+const LEADERSHIP_PREFIX: &str = "schedules/";
 
 /// A schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -24,7 +24,7 @@ const LEADERSHIPS: &str = "schedules/";
 pub struct ScheduleOverview {
     /// The name.
     pub name: String,
-    /// The queue that it sends to; `None` if no leader of this version of the framework has run it yet.
+    /// The queue that it sends to; `None` if no leader with this version of the framework has run it yet.
     pub queue: Option<String>,
     /// The kind that it sends.
     pub kind: Option<String>,
@@ -32,23 +32,23 @@ pub struct ScheduleOverview {
     pub cron: Option<String>,
     /// The time zone of the cron expression.
     pub zone: Option<String>,
-    /// The interval in milliseconds, of a schedule without a cron expression.
+    /// The interval in milliseconds, for a schedule without a cron expression.
     pub every_ms: Option<i64>,
-    /// True if a worker leads the schedule now. Nothing is sent while none does; [`CatchUp`](jobqueue::schedule::CatchUp) decides
-    /// about the runs of that time once one does.
+    /// True if a worker leads the schedule now. Without a leader nothing is sent; once a worker leads,
+    /// [`CatchUp`](jobqueue::schedule::CatchUp) decides about the runs that were missed.
     pub led: bool,
     /// The next runs by the timetable: at most 5. A paused schedule leaves them out.
     #[serde(serialize_with = "times")]
     pub next: Vec<SystemTime>,
-    /// The time up to which all slots were dealt with.
+    /// The time up to which all slots were handled.
     #[serde(serialize_with = "rfc3339_option")]
     pub done: Option<SystemTime>,
     /// True if the schedule is paused.
     pub paused: bool,
-    /// The time of a trigger that its leader has not followed yet.
+    /// The time of a trigger that the leader has not executed yet.
     #[serde(serialize_with = "rfc3339_option")]
     pub triggered: Option<SystemTime>,
-    /// The reason why its state cannot be read: nothing is sent, and the rest is not known.
+    /// The reason why its state cannot be read: then nothing is sent, and the other fields are unknown.
     pub problem: Option<String>,
 }
 
@@ -59,7 +59,7 @@ pub struct ScheduleOverview {
 pub struct ScheduleTrigger {
     /// False if an earlier trigger is still pending.
     pub new: bool,
-    /// True if a worker leads the schedule now. Otherwise the job is sent when one does.
+    /// True if a worker leads the schedule now. Otherwise the job is sent once a worker does.
     pub led: bool,
 }
 
@@ -68,7 +68,7 @@ fn times<S: Serializer>(times: &[SystemTime], serializer: S) -> Result<S::Ok, S:
 }
 
 impl ScheduleOverview {
-    /// Returns the interval of a schedule without a cron expression as people write it, such as `1h 30m` or `1500 ms`.
+    /// Returns the interval of a schedule without a cron expression as text, such as `1h 30m` or `1500 ms`.
     pub fn interval(&self) -> Option<String> {
         let millis = u64::try_from(self.every_ms?).ok()?;
         Some(match millis % 1_000 {
@@ -97,29 +97,31 @@ impl ScheduleOverview {
 }
 
 impl Admin {
-    /// Returns all schedules, in order of name, also those whose state is [damaged](ScheduleOverview::problem). Costs two requests to list, and one for each schedule.
+    /// Returns all schedules, in order of name, including those whose state is
+    /// [damaged](ScheduleOverview::problem). Costs two requests to list, and one for each schedule.
     ///
     /// # Errors
-    /// [`Storage`](ErrorKind::Storage) when the schedules or their leaderships cannot be read.
+    /// [`Storage`](ErrorKind::Storage) if the schedules or their leaderships cannot be read.
     pub async fn schedules(&self) -> Result<Vec<ScheduleOverview>, Error> {
         let (found, led) =
-            try_join!(schedules(&self.storage, self.timestamp()?, NEXT), self.led_schedules())?;
+            try_join!(schedules(&self.storage, self.timestamp()?, SHOWN_RUNS), self.led_schedules())?;
         Ok(found.into_iter().map(|record| ScheduleOverview::of(record, &led)).collect())
     }
 
     /// Returns the names of the schedules that a worker leads now.
     async fn led_schedules(&self) -> Result<BTreeSet<String>, Error> {
-        let held = self.leaderships(LEADERSHIPS).await?.into_iter().filter(|leader| leader.held);
-        Ok(held.filter_map(|leader| Some(leader.name.strip_prefix(LEADERSHIPS)?.to_owned())).collect())
+        let held = self.leaderships(LEADERSHIP_PREFIX).await?.into_iter().filter(|leader| leader.held);
+        Ok(held.filter_map(|leader| Some(leader.name.strip_prefix(LEADERSHIP_PREFIX)?.to_owned())).collect())
     }
 
-    /// Pauses a schedule: its leader skips due slots until it is resumed, from 30 seconds later at the latest. Slots
-    /// that pass while the schedule is paused and led are not sent later; nor is one whose send had failed before, which the log of the
-    /// leader names. Returns false if it was paused already.
+    /// Pauses a schedule: its leader skips due slots until the schedule is resumed, starting at most 30
+    /// seconds later. Slots that pass while the schedule is paused and led are not sent later. Nor is a slot
+    /// whose send failed before the pause; the log of the leader names it. Returns false if the schedule was
+    /// paused already.
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden); [`NotFound`](ErrorKind::NotFound) if there is no such schedule;
-    /// [`Storage`](ErrorKind::Storage) when the storage refuses.
+    /// [`Storage`](ErrorKind::Storage) if the storage refuses.
     ///
     /// # Cancel safety
     /// If the future is dropped, the schedule may or may not be paused.
@@ -143,11 +145,12 @@ impl Admin {
         self.act(Action::ResumeSchedule, format!("schedule {schedule}"), work, summary).await
     }
 
-    /// Has a schedule send a job now, whatever its times are and also while it is paused. The worker that leads it makes the message, and
-    /// looks for requests every 30 seconds; while none leads it, the request waits for one. Its id is `schedule/<name>/trigger/<time>`.
+    /// Makes a schedule send a job now, regardless of its timetable, even if it is paused. The worker that
+    /// leads the schedule creates the message, and checks for requests every 30 seconds; if no worker leads,
+    /// the request waits until one does. The job's id is `schedule/<name>/trigger/<time>`.
     ///
     /// # Errors
-    /// As [`pause_schedule`](Self::pause_schedule), and nothing is requested if the leaderships cannot be listed.
+    /// As [`pause_schedule`](Self::pause_schedule). Nothing is requested if the leaderships cannot be listed.
     ///
     /// # Cancel safety
     /// If the future is dropped, the job may or may not be sent.
@@ -177,7 +180,6 @@ impl Admin {
 mod tests {
     use super::*;
 
-    // D23
     #[test]
     fn interval_below_a_second_is_not_zero() {
         let interval = |millis| {

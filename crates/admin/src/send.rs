@@ -5,10 +5,11 @@ use jobqueue::__internals::{UntypedQueue, is_in_order, time_of};
 use jobqueue::{Error, ErrorKind, QueueName, SendOptions};
 use jobqueue_message::envelope::{Envelope, JsonText, MAX_ID_BYTES, Parsed, Payload, parse};
 
-use super::event::{Changes, Deed};
+use super::event::{ActionResult, ActionTarget};
 use super::{Action, Admin, JobReference, RawJob, RawPayload};
 
-/// A job to be sent by [`Admin::send`]: an event, checked as one. Whether its payload fits the type is known only to the worker.
+/// A job to be sent by [`Admin::send`]: a valid event. Only the worker knows whether its payload fits the
+/// message type.
 ///
 /// ```
 /// # fn main() -> Result<(), jobqueue::Error> {
@@ -25,12 +26,13 @@ use super::{Action, Admin, JobReference, RawJob, RawPayload};
 pub struct RawSend {
     envelope: Envelope,
     options: SendOptions,
-    /// The job of which it is a copy, for the audit.
+    /// The job that this is a copy of, for the audit.
     copied: Option<JobReference>,
 }
 
 impl RawSend {
-    /// Returns a job of a kind, with a payload of JSON. Without a [version](Self::version) it is read as the newest that fits.
+    /// Returns a job of a kind, with a JSON payload. Without a [version](Self::version), workers decode it as
+    /// the newest version that fits.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a payload that is not JSON, or an empty kind.
@@ -42,7 +44,8 @@ impl RawSend {
         Ok(job)
     }
 
-    /// Returns a job of a kind, with a payload of another media type. Without a [version](Self::version) it is read as the newest that fits.
+    /// Returns a job of a kind, with a payload of another media type. Without a [version](Self::version),
+    /// workers decode it as the newest version that fits.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for an empty kind.
@@ -61,11 +64,13 @@ impl RawSend {
         Ok(Self { envelope, options: SendOptions::new(), copied: None })
     }
 
-    /// Reads a CloudEvent in JSON. It keeps its id, source, kind, version, key, payload, trace and headers, the time before which it does not
-    /// run, and its place in the order of its key. What deliveries write into a message, such as attempts and checkpoints, is left out.
+    /// Reads a CloudEvent in JSON. It keeps its id, source, kind, version, key, payload, trace and headers,
+    /// the time before which it does not run, and its place in the order of its key. Attributes that
+    /// deliveries write into a message, such as attempts and checkpoints, are left out.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a text that is not an event, for an event that refers to a blob, and for a time that cannot be read.
+    /// [`Invalid`](ErrorKind::Invalid) for a text that is not an event, for an event that refers to a blob,
+    /// and for a time that cannot be read.
     pub fn event(text: &str) -> Result<Self, Error> {
         let invalid = |text: &str| Error::new(ErrorKind::Invalid, text);
         let parsed = parse(text).map_err(|e| invalid("the text is not an event").with_source(e))?;
@@ -80,9 +85,10 @@ impl RawSend {
         Ok(Self { envelope, options: SendOptions::new(), copied: None })
     }
 
-    /// Returns a new job like this one, for instance a dead letter, with this payload: that of [`Admin::payload`], or another one. It has a new
-    /// id, unless it is [given one](Self::id): after an error that leaves open whether it was sent, send it again under the same id. It keeps
-    /// sender, kind, version, key, trace, headers and order, and belongs to no batch.
+    /// Returns a new job like this one, for instance like a dead letter, with this payload: the one that
+    /// [`Admin::payload`] returns, or another. It has a new id, unless an [id](Self::id) is set: after an
+    /// error that leaves open whether it was sent, send it again under the same id. It keeps sender, kind,
+    /// version, key, trace, headers and order, and belongs to no batch.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -104,7 +110,8 @@ impl RawSend {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a message that is no event, and for a payload that is a text or in a blob.
+    /// [`Invalid`](ErrorKind::Invalid) for a message that is not an event, and for a payload that is a text
+    /// or in a blob.
     pub fn copy_of(job: &RawJob, payload: RawPayload) -> Result<Self, Error> {
         let invalid = |text: &str| Error::new(ErrorKind::Invalid, text);
         if job.kind.is_empty() {
@@ -137,63 +144,65 @@ impl RawSend {
         /// Sets the version of the payload's form.
         version(version: u32) => envelope.version = Some(version.max(1));
 
-        /// Sets the media type of the payload, which stays as it is.
+        /// Sets the media type of the payload. The payload itself stays as it is.
         content_type(media_type: &str) => envelope.content_type = Some(media_type.to_owned().into());
 
-        /// Sets the id, instead of a new one.
+        /// Sets the id. The default is a new id.
         id(id: &str) => envelope.id = id.into();
 
-        /// Sets the sender. The default is `/jobqueue/admin`, or the one in the event.
+        /// Sets the sender. The default is `/jobqueue/admin`, or the event's own.
         source(source: &str) => envelope.source = source.into();
 
         /// Sets the key.
         key(key: &str) => envelope.key = Some(key.to_owned()).filter(|key| !key.is_empty());
     }
 
-    /// Returns whether it is an event that names itself in the order of its key: jobs of one key must be sent one after another.
+    /// Returns whether the event is in the order of its key: jobs of one key must be sent one after another.
     pub fn is_in_order(&self) -> bool {
         is_in_order(&self.envelope)
     }
 
     jobqueue_storage::setters! {
-        /// Sets delay, time to live, order and headers; an id, a source, a key and a delay here have priority.
+        /// Sets delay, time to live, order and headers. An id, a source, a key and a delay in these options
+        /// take precedence.
         with(options: SendOptions);
     }
 }
 
 impl Admin {
-    /// Fails for a queue to which no job is sent. For programs that check a send before they make it.
+    /// Fails for a queue that jobs must not be sent to. For programs that check a send before they make it.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) for a queue of dead letters.
+    /// [`Invalid`](ErrorKind::Invalid) for a dead-letter queue.
     #[doc(hidden)]
     pub fn check_target(queue: &str) -> Result<(), Error> {
-        match QueueName::new(queue).is_ok_and(|queue| queue.is_dead_letter()) {
-            true => {
-                let text = format!(
-                    "`{queue}` has dead letters: a job that is sent there is one of them, and no worker runs it"
-                );
-                Err(Error::new(ErrorKind::Invalid, text))
-            }
-            false => Ok(()),
+        if QueueName::new(queue).is_ok_and(|queue| queue.is_dead_letter()) {
+            let text = format!(
+                "`{queue}` has dead letters: a job that is sent there is one of them, and no worker runs it"
+            );
+            return Err(Error::new(ErrorKind::Invalid, text));
         }
+        Ok(())
     }
 
     /// Sends a job. Costs a request, and one more for a payload that is too large for the queue.
     ///
     /// # Errors
-    /// [`Forbidden`](ErrorKind::Forbidden); [`NotFound`](ErrorKind::NotFound) if there is no such queue: none is created;
-    /// [`Invalid`](ErrorKind::Invalid) for a queue of dead letters; the errors of [`Queue::send`](jobqueue::Queue::send).
+    /// [`Forbidden`](ErrorKind::Forbidden); [`NotFound`](ErrorKind::NotFound) if there is no such queue,
+    /// which is not created; [`Invalid`](ErrorKind::Invalid) for a dead-letter queue; the errors of
+    /// [`Queue::send`](jobqueue::Queue::send).
     ///
     /// # Cancel safety
     /// If the future is dropped, the job may or may not be sent.
     pub async fn send(&self, queue: &str, job: RawSend) -> Result<JobReference, Error> {
-        // Before the first request: the audit, and the error of a send in doubt, name the id under which it can be repeated.
+        // Chosen before the first request: the audit, and the error of a send in doubt, contain the id under
+        // which the send can be repeated.
         let event = UntypedQueue::identify(self.storage.runtime(), job.envelope, &job.options)?;
         let reference = JobReference::new(queue, &*event.id).with_source(event.source.to_string());
         let copied = job.copied.map(|copied| format!("a copy of {:?} of {}", copied.id, copied.queue));
         let selection = copied.unwrap_or_default();
-        let deed = Deed { selection, jobs: vec![reference.clone()], ..format!("queue {queue}").into() };
+        let target =
+            ActionTarget { selection, jobs: vec![reference.clone()], ..format!("queue {queue}").into() };
         let work = async {
             Self::check_target(queue)?;
             match self.open(queue).await?.send(event, job.options).await {
@@ -205,10 +214,10 @@ impl Admin {
                 sent => sent.map(|_| reference),
             }
         };
-        let changes = |sent: &JobReference| Changes {
+        let to_result = |sent: &JobReference| ActionResult {
             detail: format!("sent {}", sent.id.escape_debug()),
             jobs: vec![sent.clone()],
         };
-        self.act_on_jobs(Action::Send, deed, work, changes).await
+        self.act_on_jobs(Action::Send, target, work, to_result).await
     }
 }

@@ -1,4 +1,4 @@
-//! The settings of a queue: changes by a plan.
+//! Changes of a queue's settings by a plan.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use jobqueue::storage::StoreErrorKind;
 use jobqueue::{Error, ErrorKind, QueueName};
 use serde::Serialize;
 
-use super::event::Deed;
+use super::event::ActionTarget;
 use super::queues::not_found;
 use super::{Action, Admin, pause, resolve};
 
-/// The number of times that a change of the metadata is tried while other programs change it too.
-const ATTEMPTS: u32 = 5;
+/// The most tries to change the metadata while other programs change it too.
+const MAX_TRIES: u32 = 5;
 
-/// The changes from the current to the wanted metadata of a queue, computed by [`Admin::plan_settings`]. A plan without
-/// changes means that there is no drift.
+/// The changes from the current to the wanted metadata of a queue, computed by [`Admin::plan_settings`]. A
+/// plan without changes means that there is no drift.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct SettingsPlan {
@@ -23,7 +23,7 @@ pub struct SettingsPlan {
     pub queue: String,
     /// The changes, in order of name.
     pub changes: Vec<SettingChange>,
-    /// The metadata that the plan was made from. It is applied only while the metadata is still this.
+    /// The metadata for which the plan was made. The plan is applied only if the metadata has not changed.
     pub before: BTreeMap<String, String>,
 }
 
@@ -33,25 +33,25 @@ pub struct SettingsPlan {
 pub struct SettingChange {
     /// The name in the metadata.
     pub name: String,
-    /// The value now; `None` if there is none.
+    /// The current value; `None` if there is none.
     pub from: Option<String>,
-    /// The value that is wanted; `None` to remove it, so that the default holds.
+    /// The wanted value; `None` to remove the setting, so that its default applies.
     pub to: Option<String>,
-    /// The reason why workers would not use the value, if they would not. A plan with a warning is not applied.
+    /// The reason why workers would not use the value. A plan with a warning is not applied.
     pub warning: Option<String>,
 }
 
 impl SettingsPlan {
-    /// Returns whether nothing is to be changed.
+    /// Returns whether the plan has no changes.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 }
 
 impl Admin {
-    /// Compares the metadata of a queue with the `wanted` settings: names with values, or with `None` for settings to
-    /// remove. Names
-    /// that are not in `wanted` stay as they are. Changes nothing; costs one request.
+    /// Compares the metadata of a queue with the `wanted` settings: names with values, or with `None` for
+    /// settings to remove. Names that are not in `wanted` stay as they are. Changes nothing; costs one
+    /// request.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -67,7 +67,8 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when it cannot be read.
+    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) if it
+    /// cannot be read.
     pub async fn plan_settings<N: AsRef<str>, V: AsRef<str>>(
         &self,
         queue: &str,
@@ -75,7 +76,7 @@ impl Admin {
     ) -> Result<SettingsPlan, Error> {
         let wanted: Vec<(String, Option<String>)> = wanted
             .into_iter()
-            // Queues of Azure Storage do not keep blanks around a value.
+            // Azure Storage queues do not keep white space around a value.
             .map(|(name, value)| {
                 (name.as_ref().to_owned(), value.map(|value| value.as_ref().trim().to_owned()))
             })
@@ -86,26 +87,28 @@ impl Admin {
             let from = now.get(&name).map(str::to_owned);
             let warning = warning(&name, to.as_deref());
             let key = name.to_ascii_lowercase();
-            // The last of several values of one name counts.
-            match from == to {
-                true => changes.remove(&key),
-                false => changes.insert(key, SettingChange { name, from, to, warning }),
-            };
+            // If a name occurs several times, its last value counts.
+            if from == to {
+                changes.remove(&key);
+            } else {
+                changes.insert(key, SettingChange { name, from, to, warning });
+            }
         }
         let before = now.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         Ok(SettingsPlan { queue: queue.to_owned(), changes: changes.into_values().collect(), before })
     }
 
-    /// Makes the changes of a plan. Costs a request, and on a storage that replaces no metadata on condition two more.
+    /// Makes the changes of a plan. Costs a request, and two more if the storage cannot replace metadata
+    /// conditionally.
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden); [`Invalid`](ErrorKind::Invalid) if the plan has a warning;
-    /// [`Conflict`](ErrorKind::Conflict) if the metadata has changed since the plan was made: plan again. Queues of Azure Storage cannot be
-    /// changed on condition: there, a change that another program makes within the last round trip may be lost;
-    /// [`NotFound`](ErrorKind::NotFound), [`Storage`](ErrorKind::Storage).
+    /// [`Conflict`](ErrorKind::Conflict) if the metadata has changed since the plan was made: plan again.
+    /// Azure Storage queues cannot be changed conditionally: a change that another program makes within the
+    /// last round trip may be lost; [`NotFound`](ErrorKind::NotFound), [`Storage`](ErrorKind::Storage).
     ///
     /// # Cancel safety
-    /// If the future is dropped, all changes are made or none.
+    /// If the future is dropped, either all changes are made or none.
     pub async fn apply_settings(&self, plan: &SettingsPlan) -> Result<(), Error> {
         let work = async {
             if let Some(warning) = plan.changes.iter().find_map(|change| change.warning.as_deref()) {
@@ -139,8 +142,8 @@ impl Admin {
             None => format!("{} removed", change.name),
         };
         let changes = plan.changes.iter().map(change).collect::<Vec<_>>().join(", ");
-        let deed = Deed { selection: changes.clone(), ..format!("queue {}", plan.queue).into() };
-        self.act(Action::ChangeSettings, deed, work, |(): &()| changes).await
+        let target = ActionTarget { selection: changes.clone(), ..format!("queue {}", plan.queue).into() };
+        self.act(Action::ChangeSettings, target, work, |(): &()| changes).await
     }
 
     pub(super) async fn metadata(&self, name: &QueueName) -> Result<Metadata, Error> {
@@ -148,14 +151,14 @@ impl Admin {
         metadata.map_err(|error| not_found(error, name))
     }
 
-    /// Changes the metadata of a queue by `change`, which returns its result and whether there is something to write. It is called again if
-    /// another program has changed the metadata meanwhile.
+    /// Changes the metadata of a queue by `change`, which returns its result and whether there is anything to
+    /// write. Calls `change` again if another program has changed the metadata since it was read.
     pub(super) async fn change_metadata<T>(
         &self,
         name: &QueueName,
         change: impl Fn(&mut Metadata) -> Result<(T, bool), Error>,
     ) -> Result<T, Error> {
-        for _ in 0..ATTEMPTS {
+        for _ in 0..MAX_TRIES {
             let before = self.metadata(name).await?;
             let mut metadata = before.clone();
             let (result, writes) = change(&mut metadata)?;
@@ -177,7 +180,7 @@ impl Admin {
         Err(Error::new(ErrorKind::Conflict, text))
     }
 
-    /// Replaces the metadata of a queue, if it is `before`.
+    /// Replaces the metadata of a queue if it still equals `before`.
     async fn replace_metadata(
         &self,
         name: &QueueName,
@@ -194,16 +197,18 @@ impl Admin {
     }
 }
 
-/// Whether metadata was replaced.
+/// The result of replacing metadata.
 enum Replaced {
     Yes,
-    /// It was not as expected.
+    /// The metadata was not as expected.
     No,
-    /// Another program has replaced it at the same time: it was written and is lost, or was not, or is there with other changes.
+    /// Another program replaced the metadata at the same time: ours was written and overwritten, or was not
+    /// written, or is stored together with other changes.
     Maybe,
 }
 
-/// Returns why a change is not made: workers would not use the value, the storage would not take it, or it is no setting.
+/// Returns why a change is not made: workers would not use the value, the storage would not accept it, or it
+/// is not a setting.
 fn warning(name: &str, value: Option<&str>) -> Option<String> {
     if pause::NAMES.iter().any(|of_pause| of_pause.eq_ignore_ascii_case(name)) {
         return Some(format!("`{name}` is no setting: pause or resume the queue"));

@@ -1,4 +1,4 @@
-//! Writes times, durations and bytes: into JSON as RFC 3339 in UTC, seconds and base64; for people in short.
+//! Texts for times, durations and bytes: RFC 3339 in UTC, seconds and base64 in JSON; short texts for people.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// Returns a length of time with its two largest units, as the command line and the dashboard show it.
+/// Returns a duration in its two largest units, as the command line and the dashboard show it.
 pub fn short_duration(time: Duration) -> String {
     let seconds = time.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
@@ -21,16 +21,17 @@ pub fn short_duration(time: Duration) -> String {
     }
 }
 
-/// Reads a length of time such as `90s`, `2h 30m` or `7d`, where a day has 24 hours. Returns `None` for any other text, and for less than
-/// nothing.
+/// Parses a duration such as `90s`, `2h 30m` or `7d`, where a day has 24 hours. Returns `None` for any other
+/// text, and for a negative duration.
 pub fn parse_duration(text: &str) -> Option<Duration> {
     let span: jiff::Span = text.parse().ok()?;
     let length = span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok()?;
     Duration::try_from(length).ok()
 }
 
-/// Returns JSON text with line breaks and indentation instead of its own white space, until it has `limit` bytes, and the number of the
-/// bytes of `json` behind that, which are not looked at. Numbers and strings stay as they are.
+/// Returns JSON text with line breaks and indentation instead of its own white space, cut after about `limit`
+/// bytes, and the number of bytes of `json` after the cut, which are not examined. Numbers and strings stay
+/// as they are.
 pub fn indented_json(json: &str, limit: usize) -> (String, usize) {
     let mut out = String::new();
     let (mut depth, mut quoted, mut escaped) = (0_usize, false, false);
@@ -82,13 +83,13 @@ pub fn indented_json(json: &str, limit: usize) -> (String, usize) {
 
 fn new_line(out: &mut String, depth: usize) {
     out.push('\n');
-    // Deeply nested JSON must not grow without bound.
+    // Deeply nested JSON must not multiply the length of the text.
     for _ in 0..depth.min(32) {
         out.push_str("  ");
     }
 }
 
-/// Returns a number whose thousands are apart.
+/// Returns a number with its thousands separated.
 pub fn grouped(number: u64, separator: char) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
@@ -101,7 +102,7 @@ pub fn grouped(number: u64, separator: char) -> String {
     grouped
 }
 
-/// Returns a time as RFC 3339 in UTC with all its digits, from which the same time can be read.
+/// Returns a time as RFC 3339 in UTC with all its digits, so that parsing it returns the same time.
 pub(super) fn exact_time(time: SystemTime) -> String {
     Timestamp::try_from(time).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
 }
@@ -124,7 +125,7 @@ pub(super) fn rfc3339_option<S: Serializer>(
     at.map(times::rfc3339).serialize(serializer)
 }
 
-/// Returns seconds. Milliseconds are exact enough, and their text is short.
+/// Returns seconds, rounded down to milliseconds: their text is short, and exact enough.
 fn in_seconds(time: Duration) -> f64 {
     u32::try_from(time.as_millis()).map_or(time.as_secs_f64(), |millis| f64::from(millis) / 1e3)
 }
@@ -149,11 +150,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_of_time_are_read_and_shown() {
+    fn durations_are_parsed_and_shown() {
         assert_eq!(short_duration(Duration::from_secs(11_530)), "3h 12m");
         assert_eq!(short_duration(Duration::from_secs(59)), "59s");
         assert_eq!(parse_duration("2h 30m"), Some(Duration::from_secs(9_000)));
-        assert_eq!((parse_duration("-1s"), parse_duration("soon")), (None, None));
+        assert_eq!(parse_duration("-1s"), None);
+        assert_eq!(parse_duration("soon"), None);
     }
 
     #[test]
@@ -163,7 +165,6 @@ mod tests {
         assert_eq!(indented_json(json, usize::MAX), (text.to_owned(), 0));
     }
 
-    // D22
     #[test]
     fn json_is_indented_as_far_as_it_is_shown() {
         const LIMIT: usize = 64 * 1024;

@@ -1,4 +1,4 @@
-//! The upkeep of a storage: sweeping, and the difference between the clocks.
+//! The maintenance of a storage: sweeping, and measuring the clock skew.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,7 +9,7 @@ use jobqueue::storage::{BlobName, ContainerName, PutBlob};
 use jobqueue_storage::put_creating;
 use serde::Serialize;
 
-use super::event::Deed;
+use super::event::ActionTarget;
 use super::text::seconds;
 use super::{Action, Admin};
 
@@ -17,22 +17,24 @@ use super::{Action, Admin};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ClockSkew {
-    /// The difference.
+    /// The size of the difference.
     #[serde(rename = "seconds", serialize_with = "seconds")]
     pub by: Duration,
     /// True if the clock of this process is ahead.
     pub ahead: bool,
-    /// The error of the measurement: the time that the request took, and the second to which a storage may round.
+    /// The error of the measurement: half the time of the request, and the second to which a storage may
+    /// round.
     #[serde(rename = "uncertain_seconds", serialize_with = "seconds")]
     pub uncertain: Duration,
 }
 
 impl Admin {
-    /// Removes blobs that no job can need any more, as [`sweep`] does. With
-    /// [`dry_run`](SweepOptions::dry_run) it only counts, which is always allowed.
+    /// Removes blobs that no job can need any more, like [`sweep`]. With [`dry_run`](SweepOptions::dry_run)
+    /// it only counts them, which is always allowed.
     ///
     /// # Errors
-    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden); [`Storage`](jobqueue::ErrorKind::Storage) if a listing or the count of a queue fails.
+    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden); [`Storage`](jobqueue::ErrorKind::Storage) if a listing
+    /// or the count of a queue fails.
     ///
     /// # Cancel safety
     /// As [`sweep`].
@@ -40,20 +42,21 @@ impl Admin {
         if options.is_dry_run() {
             return sweep(&self.storage, options).await;
         }
-        let deed = Deed { selection: options.to_string(), ..Deed::from("storage") };
+        let target = ActionTarget { selection: options.to_string(), ..ActionTarget::from("storage") };
         let work = sweep(&self.storage, options);
         let summary = |report: &SweepReport| {
             let SweepReport { seen, removed, bytes, failed, .. } = report;
             format!("{removed} of {seen} blobs removed ({bytes} bytes), {failed} failed")
         };
-        self.act(Action::Sweep, deed, work, summary).await
+        self.act(Action::Sweep, target, work, summary).await
     }
 
-    /// Measures the difference between the clock of this process and that of the storage: writes a small blob beside the records of workers,
-    /// and removes it. Needs [`Action::Inspect`]. Costs two requests.
+    /// Measures the difference between the clock of this process and the storage's: writes a small blob next
+    /// to the records of workers, and removes it. Needs [`Action::Inspect`]. Costs two requests.
     ///
     /// # Errors
-    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden); [`Storage`](jobqueue::ErrorKind::Storage) when the blob cannot be written.
+    /// [`Forbidden`](jobqueue::ErrorKind::Forbidden); [`Storage`](jobqueue::ErrorKind::Storage) if the blob
+    /// cannot be written or removed.
     ///
     /// # Cancel safety
     /// If the future is dropped, the blob may remain for a day, until a worker removes it.
@@ -94,12 +97,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn skew_is_told_with_its_direction_and_error() {
+    fn skew_has_its_direction_and_error() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let ahead = ClockSkew::of(at(100), at(104), at(72));
-        assert_eq!((ahead.by.as_secs(), ahead.ahead, ahead.uncertain.as_secs()), (30, true, 3));
+        assert_eq!(ahead.by.as_secs(), 30);
+        assert_eq!(ahead.uncertain.as_secs(), 3);
+        assert!(ahead.ahead);
         assert!(ahead.is_certain());
         let behind = ClockSkew::of(at(100), at(100), at(101));
-        assert_eq!((behind.by.as_secs(), behind.ahead, behind.is_certain()), (1, false, false));
+        assert_eq!(behind.by.as_secs(), 1);
+        assert!(!behind.ahead);
+        assert!(!behind.is_certain());
     }
 }

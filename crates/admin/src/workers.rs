@@ -20,25 +20,25 @@ pub struct WorkerOverview {
     pub record: WorkerRecord,
     /// The seconds since the record was written, by the storage's clock.
     pub age_seconds: f64,
-    /// True if the record was not written for three intervals: the worker has died, or cannot reach the storage. Its jobs run
-    /// elsewhere when their leases are over.
+    /// True if the record has not been written for three intervals: the worker has died, or cannot reach the
+    /// storage. Its jobs run on other workers once their leases have ended.
     pub stale: bool,
 }
 
 impl Admin {
-    /// Returns the workers that are present, by host, process and name. Costs one request to list, which on Azure is billed as a
-    /// write, and one for each worker.
+    /// Returns the workers that are present, in order of host, process and name. Costs one request to list,
+    /// which on Azure is billed as a write, and one for each worker.
     ///
-    /// Workers without a [record](jobqueue::WorkerBuilder::presence) are not here.
+    /// Workers without a [record](jobqueue::WorkerBuilder::presence) are not included.
     ///
     /// # Errors
-    /// [`Storage`](jobqueue::ErrorKind::Storage) when the records cannot be read, or not within 8 seconds.
+    /// [`Storage`](jobqueue::ErrorKind::Storage) if the records cannot be read, or not within 8 seconds.
     pub async fn workers(&self) -> Result<Vec<WorkerOverview>, Error> {
         Ok(self.all_workers().await?.into_iter().filter(|worker| !worker.stale).collect())
     }
 
-    /// Returns whether a present worker with a [record](jobqueue::WorkerBuilder::presence) listens to the queue. Costs what
-    /// [`workers`](Self::workers) costs.
+    /// Returns whether a present worker with a [record](jobqueue::WorkerBuilder::presence) listens to the
+    /// queue. Costs the same as [`workers`](Self::workers).
     ///
     /// # Errors
     /// As [`workers`](Self::workers).
@@ -46,8 +46,8 @@ impl Admin {
         Ok(self.workers().await?.iter().any(|worker| worker.record.listens_to(queue)))
     }
 
-    /// Returns whether workers that are present listen to the queue, and none of them has a handler for jobs of the kind. Costs what
-    /// [`workers`](Self::workers) costs.
+    /// Returns whether present workers listen to the queue, but none of them has a handler for jobs of the
+    /// kind. Costs the same as [`workers`](Self::workers).
     ///
     /// # Errors
     /// As [`workers`](Self::workers).
@@ -55,11 +55,13 @@ impl Admin {
         Ok(is_unknown(queue, kind, &self.workers().await?))
     }
 
-    /// Returns all workers, also those whose records are stale. Records are removed a day after their last write. While a crash loop leaves
-    /// thousands of records, the newest count: those of the last hour, up to 2,000, and 100 older ones.
+    /// Returns all workers, including those whose records are stale. Records are removed a day after their
+    /// last write. If a crash loop leaves thousands of records, only the newest are read: those of the last
+    /// hour, up to 2,000, and 100 older ones.
     ///
-    /// The age of a record is the time since its last write by the storage's clock, which the storages of this crate tell with the list of
-    /// the records. Of another storage that does not, this process's clock is believed, unless a record is newer.
+    /// The age of a record is the time since its last write by the storage's clock, which the storages of
+    /// this crate return with the list of the records. For another storage that does not, this process's
+    /// clock is used, unless a record is newer.
     ///
     /// # Errors
     /// As [`workers`](Self::workers).
@@ -67,7 +69,7 @@ impl Admin {
         Ok(self.workers_at().await?.0)
     }
 
-    /// Returns all workers, and the storage's time.
+    /// Returns all workers and the storage's time.
     pub(super) async fn workers_at(&self) -> Result<(Vec<WorkerOverview>, SystemTime), Error> {
         let records = Records::new(Arc::clone(self.storage.blobs()), self.storage.runtime().clone());
         let (found, listed) = in_time(records.all()).await?;
@@ -93,11 +95,11 @@ impl Admin {
     }
 }
 
-/// Returns whether some of the workers listen to the queue, and none of these takes jobs of the kind.
+/// Returns whether some of the workers listen to the queue, but none of these accepts jobs of the kind.
 pub(super) fn is_unknown(queue: &str, kind: &str, workers: &[WorkerOverview]) -> bool {
     let mut listening =
         workers.iter().flat_map(|worker| &worker.record.queues).filter(|listening| listening.name == queue);
-    // A worker reads a raw payload as the only kind of its queue, or refuses it at once.
+    // A worker decodes a raw payload as the only kind of its queue, or refuses it at once.
     let has_handler = kind.is_empty() || kind == RAW_KIND;
     listening.clone().next().is_some() && !has_handler && !listening.any(|listening| listening.takes(kind))
 }

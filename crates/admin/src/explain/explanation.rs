@@ -1,4 +1,4 @@
-//! The explanation of a job: what was found of it, and how that is said.
+//! The explanation of a job: its state, the obstacles found, and their summary.
 
 use std::time::SystemTime;
 
@@ -17,8 +17,9 @@ pub struct Explanation {
     pub job: JobReference,
     /// The place in which it was found.
     pub place: JobPlace,
-    /// True if certainly no message of the job waits or runs: it has ended, or never existed. A request to cancel it has no effect. A dead
-    /// letter alone does not prove it: a job that was sent twice may have one, and a message that waits.
+    /// True if certainly no message of the job waits or runs: it has ended, or never existed. A request to
+    /// cancel it has no effect. A dead letter alone does not prove this: a job that was sent twice may have
+    /// both a dead letter and a waiting message.
     pub has_ended: bool,
     /// A one-sentence summary.
     pub summary: String,
@@ -26,9 +27,9 @@ pub struct Explanation {
     pub message: Option<RawJob>,
     /// Its end, if it is in the history.
     pub ended: Option<HistoryRecord>,
-    /// The run, if it runs.
+    /// The current run, if the job runs.
     pub run: Option<RunningJob>,
-    /// The worker that runs it, by its id.
+    /// The id of the worker that runs it.
     pub worker: Option<String>,
     /// The state of its cancellation.
     pub cancellation: Cancellation,
@@ -43,7 +44,7 @@ pub struct Explanation {
 pub enum JobPlace {
     /// A worker runs it; or its worker has died, and its lease may not have ended yet.
     Running,
-    /// It is visible in its queue, or waits there for another of its key.
+    /// It is visible in its queue, or waits there for another job of its key.
     Waiting,
     /// It was sent with a delay that is not over.
     Delayed,
@@ -53,8 +54,9 @@ pub enum JobPlace {
     Dead,
     /// It is in the history of ended jobs.
     Ended,
-    /// It was not found: it has ended, or never existed, or is a dead letter behind the first 32. Where the storage does not show all jobs, it may
-    /// also be delayed, leased by a worker without a record, or behind the first 32 messages.
+    /// It was not found: it has ended, or never existed, or is a dead letter behind the first 32. If the
+    /// storage does not show all jobs, it may also be delayed, leased by a worker without a record, or behind
+    /// the first 32 messages.
     Unseen,
 }
 
@@ -86,7 +88,7 @@ impl Explanation {
         }
     }
 
-    /// Returns the reference with the sender of the job that was found, if it names none.
+    /// Returns the reference to the job; if it names no sender, with the sender that was found.
     pub fn reference(&self) -> JobReference {
         let message = self.message.as_ref().map(|message| message.source.as_str());
         let source = message.or(self.run.as_ref().map(|run| run.source.as_str()));
@@ -95,8 +97,9 @@ impl Explanation {
         source.map_or_else(|| self.job.clone(), |source| self.job.clone().with_source(source))
     }
 
-    /// Takes the result of a request to cancel the job that was made at a moment, unless the message that was found was put into the queue
-    /// after it, by a redrive or a further send: then it means an earlier life, as for a worker.
+    /// Adds the result of a request to cancel the job that was made at `made`. Ignores a request from before
+    /// the insertion of the message that was found, by a redrive or a repeated send: it concerned an earlier
+    /// life of the job, as workers judge too.
     pub(super) fn find_cancellation(&mut self, cancellation: Cancellation, made: SystemTime) {
         let message = self.message.as_ref().filter(|message| message.state != JobState::Dead);
         let inserted = message.and_then(|message| message.inserted.as_deref());
@@ -122,7 +125,8 @@ impl Explanation {
         }
     }
 
-    /// Finds the run on a worker whose record is three intervals old, until the lease of the job has certainly ended.
+    /// Finds the run on a worker whose record has not been written for three intervals, unless the lease of
+    /// the job has certainly ended.
     pub(super) fn find_lost_run(&mut self, gone: &[WorkerOverview], queue: &QueueOverview) {
         let left = |worker: &WorkerOverview, run: &RunningJob| {
             queue.longest_lease(&worker.record, run) - worker.age_seconds
@@ -156,8 +160,13 @@ impl Explanation {
         }
     }
 
-    /// Adds the obstacles of every job of the queue; those of its `workers` if these could be read.
-    pub(super) fn look_at_queue(&mut self, queue: &QueueOverview, workers: Option<&Vec<WorkerOverview>>) {
+    /// Adds the obstacles of every job of the queue, including those from its `workers` if their records
+    /// could be read.
+    pub(super) fn add_queue_obstacles(
+        &mut self,
+        queue: &QueueOverview,
+        workers: Option<&Vec<WorkerOverview>>,
+    ) {
         if matches!(self.place, JobPlace::Running | JobPlace::Dead | JobPlace::Ended) {
             return;
         }

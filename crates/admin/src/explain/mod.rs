@@ -1,4 +1,4 @@
-//! Finds one job and explains why it does not run. Reads; changes nothing.
+//! Finds one job and explains why it does not run. Only reads.
 
 mod explanation;
 mod obstacle;
@@ -12,7 +12,7 @@ use jobqueue::{Error, ErrorKind};
 use jobqueue_message::envelope::Identity;
 
 use super::in_time::in_time;
-use super::jobs::SEARCHED;
+use super::jobs::MAX_SEARCHED_FOR_JOB;
 use super::membership::Memberships;
 use super::{
     Admin, Cancellation, DeadLetterFilter, HistoryFilter, JobFilter, JobReference, JobState, QueueOverview,
@@ -20,13 +20,16 @@ use super::{
 };
 pub use explanation::{Explanation, JobPlace};
 pub use obstacle::Obstacle;
-use obstacle::{Searched, bounds, delayed, kind_limit, rate_limit, unknown_kind, unseen, waits_until};
+use obstacle::{
+    Searched, delay_or_back_off, kind_limit, long_delay, rate_limit, reached_limits, reasons_unseen,
+    unknown_kind,
+};
 pub use senders::IdentifiedJob;
 
 /// The records of workers and the request to cancel a job, as far as they can be read.
-struct InBlobs {
+struct BlobReadings {
     workers: Vec<WorkerOverview>,
-    /// The storage's time; that of this process if the records cannot be read.
+    /// The storage's time; this process's if the records cannot be read.
     now: SystemTime,
     sees_workers: bool,
     cancellation: Option<(Cancellation, SystemTime)>,
@@ -35,36 +38,40 @@ struct InBlobs {
 }
 
 impl Admin {
-    /// Returns the state of a job and the reasons why it does not run. It reads the records of workers, the first 32
-    /// messages of the queue and the first 32 dead letters; where the storage shows all jobs, the first 10,000 of each state. Costs up to
-    /// twenty requests, one for each worker, one for each 1,000 jobs and dead letters of which it reads the state, and for a job in order three more with one for
-    /// each 32 jobs of its key, or, where the storage keeps the order, those of [`groups`](Self::groups). A job that seems to be in no queue any more costs them twice.
+    /// Returns the state of a job and the reasons why it does not run. Reads the records of workers, the
+    /// first 32 messages of the queue and the first 32 dead letters; if the storage shows all jobs, the first
+    /// 10,000 of each state. Costs up to twenty requests, one for each worker, and one for each 1,000 jobs
+    /// and dead letters of which it reads the state. A job in order costs three more and one for each 32 jobs
+    /// of its key, or, if the storage keeps the order, the requests of [`groups`](Self::groups). If the job
+    /// seems to be in no queue any more, all of these are made twice.
     ///
-    /// If the records of workers, the requests to cancel jobs, the order of the key or the blob of the payload cannot be read, or not within 8 seconds, a
-    /// [reason](Explanation::reasons) says so, and nothing that they would show is concluded.
+    /// If the records of workers, the requests to cancel jobs, the order of the key or the blob of the
+    /// payload cannot be read, or not within 8 seconds, a [reason](Explanation::reasons) says so, and the
+    /// explanation draws no conclusion from them.
     ///
     /// # Errors
-    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) when anything else but the history cannot be read.
+    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Storage`](ErrorKind::Storage) if
+    /// anything else but the history cannot be read.
     pub async fn explain(&self, job: &JobReference) -> Result<Explanation, Error> {
-        let found = self.look_for(job).await?;
-        // A job that moved meanwhile may have been missed in every place.
-        if found.has_ended { self.look_for(job).await } else { Ok(found) }
+        let found = self.search_once(job).await?;
+        // If the job moved during the search, every read may have missed it.
+        if found.has_ended { self.search_once(job).await } else { Ok(found) }
     }
 
-    /// Looks once, in the order in which a job moves.
-    async fn look_for(&self, job: &JobReference) -> Result<Explanation, Error> {
+    /// Searches once, in the order in which a job moves.
+    async fn search_once(&self, job: &JobReference) -> Result<Explanation, Error> {
         let queue = self.queue(&job.queue).await?;
-        let InBlobs { workers, now, sees_workers, cancellation, unread } = self.look_at_blobs(job).await;
+        let BlobReadings { workers, now, sees_workers, cancellation, unread } = self.read_blobs(job).await;
         let (gone, workers): (Vec<_>, Vec<_>) = workers.into_iter().partition(|worker| worker.stale);
         let (mut found, mut sees_jobs) = (Explanation::new(job), false);
         found.find_run(&workers);
         if found.place == JobPlace::Unseen {
             sees_jobs = self.find_waiting(&mut found, &queue).await?;
         }
-        // Where the storage does not show the jobs that run, only the records of workers prove that none of them runs it.
+        // Unless the storage shows running jobs, only the records of workers prove that the job does not run.
         let sees_jobs = sees_jobs && (sees_workers || self.shows_all_jobs());
         let sees_dead = found.place == JobPlace::Unseen && self.find_dead(&mut found, &queue).await?;
-        // A message that certainly is in no queue has no lease.
+        // A message that is certainly in no queue has no lease.
         let may_run = found.place == JobPlace::Running || found.place == JobPlace::Unseen && !sees_jobs;
         if found.run.is_none() && may_run {
             found.find_lost_run(&gone, &queue);
@@ -78,24 +85,24 @@ impl Admin {
         }
         // A job that is certainly not in the queue waits for nothing.
         if found.place != JobPlace::Unseen || !sees_jobs {
-            found.look_at_queue(&queue, sees_workers.then_some(&workers));
+            found.add_queue_obstacles(&queue, sees_workers.then_some(&workers));
         }
         if let Some(mut message) = found.message.take() {
             Memberships::default().prove(&self.storage, slice::from_mut(&mut message), None).await?;
             if matches!(message.state, JobState::Waiting | JobState::Delayed | JobState::BackingOff) {
-                let until = delayed(&message, now).or_else(|| waits_until(&message, now));
-                // The delay of a job that waits for another of its key holds it up after that one.
+                let until = long_delay(&message, now).or_else(|| delay_or_back_off(&message, now));
+                // A job that waits for another of its key is held up by its delay only after that job.
                 let (first, last) =
                     if message.is_due_after_turn(now) { (None, until) } else { (until, None) };
                 found.reasons.splice(0..0, first);
-                self.look_at_message(&mut found, &message, &queue, &workers).await;
+                self.add_message_obstacles(&mut found, &message, &queue, &workers).await;
                 found.reasons.extend(last);
             }
             found.message = Some(message);
         }
         if found.place == JobPlace::Unseen {
             let searched = Searched { jobs: sees_jobs, dead: sees_dead };
-            found.reasons.splice(0..0, unseen(&queue, self.shows_all_jobs(), searched));
+            found.reasons.splice(0..0, reasons_unseen(&queue, self.shows_all_jobs(), searched));
         }
         found.reasons.extend(unread);
         found.has_ended =
@@ -104,8 +111,8 @@ impl Admin {
         Ok(found)
     }
 
-    /// Reads what is in blobs, which on Azure Storage and Service Bus are in another service than the queues.
-    async fn look_at_blobs(&self, job: &JobReference) -> InBlobs {
+    /// Reads the blobs, which on Azure Storage and Service Bus are in another service than the queues.
+    async fn read_blobs(&self, job: &JobReference) -> BlobReadings {
         let (workers, cancellation) = join!(in_time(self.workers_at()), in_time(self.cancellation_at(job)));
         let mut unread = Vec::new();
         let (workers, now) = workers.unwrap_or_else(|error| {
@@ -118,10 +125,11 @@ impl Admin {
             unread.push(Obstacle::unread("cancellation_unread", text, &error));
             None
         });
-        InBlobs { workers, now, sees_workers, cancellation, unread }
+        BlobReadings { workers, now, sees_workers, cancellation, unread }
     }
 
-    /// Finds a job among all messages of its queue, or among those that a peek shows. Returns whether it is certainly not there.
+    /// Finds a job among all messages of its queue, or among those that a peek shows. Returns whether it is
+    /// certainly not there.
     async fn find_waiting(&self, found: &mut Explanation, queue: &QueueOverview) -> Result<bool, Error> {
         if !self.shows_all_jobs() {
             found.find_message(self.peek_without_batches(&found.job.queue).await?);
@@ -130,7 +138,7 @@ impl Admin {
         let filter = JobFilter::of(&found.job);
         let mut sees_all = true;
         for state in JobState::IN_QUEUE {
-            let page = self.find_jobs(&found.job.queue, state, &filter, SEARCHED).await?;
+            let page = self.find_jobs(&found.job.queue, state, &filter, MAX_SEARCHED_FOR_JOB).await?;
             found.find_message(page.jobs);
             if found.place != JobPlace::Unseen {
                 return Ok(false);
@@ -144,7 +152,7 @@ impl Admin {
     async fn find_dead(&self, found: &mut Explanation, queue: &QueueOverview) -> Result<bool, Error> {
         let of_job = DeadLetterFilter::new().ids([&found.job.id]);
         let dead = match self.dead_letters_without_batches(&found.job.queue, &of_job).await {
-            // The overview says it if their queue cannot be read.
+            // If the queue of the dead letters cannot be read, the overview says so.
             Err(_) if queue.dead_letters.is_none() => return Ok(false),
             dead => dead?,
         };
@@ -152,15 +160,16 @@ impl Admin {
         Ok(dead.complete)
     }
 
-    /// Finds the end of a job in the history, which proves that it has ended only if it `is_certain` that it is in no queue.
+    /// Finds the end of a job in the history. The end is proof that the job has ended only if it `is_certain`
+    /// that the job is in no queue.
     async fn find_end(&self, found: &mut Explanation, is_certain: bool) {
         let of_job = HistoryFilter::new().queue(&found.job.queue).id(&found.job.id);
-        // The operator may not be allowed to read the history: then nothing is known of it.
+        // If the history cannot be read, for example for lack of permission, the explanation goes without it.
         let history = in_time(self.history(&of_job)).await;
         let jobs = history.map_or_else(|_| Vec::new(), |page| page.jobs);
         let Some(end) = jobs.into_iter().find(|end| found.job.is(&end.source, &end.id)) else { return };
-        // A dead letter may have been put back since, or be among those that were not looked at; the message of an uncertain
-        // completion may be delivered again.
+        // A dead letter may have been put back since, or be among the letters that were not read; the message
+        // of an uncertain completion may be delivered again.
         if is_certain || end.outcome == "completed" {
             found.place = JobPlace::Ended;
         }
@@ -174,14 +183,14 @@ impl Admin {
         found.ended = Some(end);
     }
 
-    async fn look_at_message(
+    async fn add_message_obstacles(
         &self,
         found: &mut Explanation,
         message: &RawJob,
         queue: &QueueOverview,
         workers: &[WorkerOverview],
     ) {
-        found.reasons.extend(bounds(message, queue));
+        found.reasons.extend(reached_limits(message, queue));
         found.reasons.extend(unknown_kind(message, workers));
         found.reasons.extend(kind_limit(message, workers));
         found.reasons.extend(rate_limit(message, workers));

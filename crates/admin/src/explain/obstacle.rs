@@ -8,21 +8,23 @@ use jobqueue::storage::MAX_MESSAGES;
 use jobqueue_storage::text::chain;
 use serde::Serialize;
 
-use crate::jobs::SEARCHED;
+use crate::jobs::MAX_SEARCHED_FOR_JOB;
 use crate::workers::is_unknown;
 use crate::{JobState, QueueOverview, RawJob, WorkerOverview};
 
-/// The seconds for which the record of a worker may come later than it is due.
-const LATE: f64 = 5.0;
+/// The seconds by which a worker's record may be late.
+const RECORD_GRACE: f64 = 5.0;
 
 /// A reason why a job does not run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Obstacle {
-    /// The code, which never changes: `dead_letter`, `cancel_requested`, `paused`, `no_worker`, `circuit_open`, `unknown_kind`,
-    /// `unreadable`, `payload_missing`, `delayed_until`, `backing_off`, `attempts_exhausted`, `too_many_deliveries`, `waits_for_turn`, `deferred`,
-    /// `no_free_slot`, `queue_limit`, `kind_limit`, `rate_limit`, `worker_gone`, `not_visible`, `behind_others`, `behind_dead_letters`,
-    /// `ended_once`, `not_found`; `workers_unread`, `cancellation_unread`, `turn_unread` and `payload_unread` if that part of the storage cannot be read.
+    /// The code, which never changes: `dead_letter`, `cancel_requested`, `paused`, `no_worker`,
+    /// `circuit_open`, `unknown_kind`, `unreadable`, `payload_missing`, `delayed_until`, `backing_off`,
+    /// `attempts_exhausted`, `too_many_deliveries`, `waits_for_turn`, `deferred`, `no_free_slot`,
+    /// `queue_limit`, `kind_limit`, `rate_limit`, `worker_gone`, `not_visible`, `behind_others`,
+    /// `behind_dead_letters`, `ended_once`, `not_found`; `workers_unread`, `cancellation_unread`,
+    /// `turn_unread` and `payload_unread` if that part of the storage cannot be read.
     pub code: &'static str,
     /// A sentence for operators.
     pub text: String,
@@ -33,14 +35,15 @@ impl Obstacle {
         Self { code, text: text.into() }
     }
 
-    /// Returns that a part of the storage cannot be read, which may have shown an obstacle.
+    /// Returns the obstacle that a part of the storage cannot be read, so that other obstacles may be
+    /// missing.
     pub(super) fn unread(code: &'static str, text: &str, error: &Error) -> Self {
         Self::new(code, format!("{text}: {}", chain(error)))
     }
 }
 
-/// Returns the time for which a job waits, if the storage shows it.
-pub(super) fn waits_until(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
+/// Returns the delay or back-off of a job, if the storage shows its end.
+pub(super) fn delay_or_back_off(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
     let due = message.due.as_deref()?;
     match message.state {
         JobState::Delayed => Some(Obstacle::new("delayed_until", format!("it is delayed until {due}"))),
@@ -57,24 +60,25 @@ pub(super) fn waits_until(message: &RawJob, now: SystemTime) -> Option<Obstacle>
     }
 }
 
-/// Returns the delay of a job that is longer than the storage's, if it is not over.
-pub(super) fn delayed(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
+/// Returns a delay that is longer than the storage's, unless it is over.
+pub(super) fn long_delay(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
     let not_before = message.delayed_until()?;
     let text = || format!("it is delayed until {}", jobqueue_message::times::rfc3339(not_before));
     (not_before > now).then(|| Obstacle::new("delayed_until", text()))
 }
 
-/// The places that were looked at to their end, and where a job was not found.
+/// The places that were searched to their end without finding a job.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Searched {
-    /// True if all jobs that wait or run were looked at.
+    /// True if all jobs that wait or run were read.
     pub(super) jobs: bool,
-    /// True if all dead letters were looked at.
+    /// True if all dead letters were read.
     pub(super) dead: bool,
 }
 
-/// Returns the reasons why a job was not found: the places that were not looked at to their end, if there are any.
-pub(super) fn unseen(queue: &QueueOverview, shows_all: bool, searched: Searched) -> Vec<Obstacle> {
+/// Returns the reasons why a job was not found: the places that were not searched to their end, if there are
+/// any.
+pub(super) fn reasons_unseen(queue: &QueueOverview, shows_all: bool, searched: Searched) -> Vec<Obstacle> {
     if searched.jobs && searched.dead {
         let text = "it is not in the queue: it has ended, or never existed";
         return vec![Obstacle::new("not_found", text)];
@@ -91,39 +95,37 @@ pub(super) fn unseen(queue: &QueueOverview, shows_all: bool, searched: Searched)
 }
 
 fn unseen_among_jobs(queue: &QueueOverview, shows_all: bool) -> Obstacle {
-    match queue.visible_is_exact {
-        _ if shows_all => {
-            let text =
-                format!("it is not among the first {SEARCHED} jobs of any state; search for it by state");
-            Obstacle::new("behind_others", text)
-        }
-        true => {
-            let text = "it is not visible: it is delayed, between two attempts, leased by a worker or ended, or it never existed";
-            Obstacle::new("not_visible", text)
-        }
-        false => {
-            let text = "it is not among the first 32 visible messages; inspect the queue to see more";
-            Obstacle::new("behind_others", text)
-        }
+    if shows_all {
+        let text = format!(
+            "it is not among the first {MAX_SEARCHED_FOR_JOB} jobs of any state; search for it by state"
+        );
+        Obstacle::new("behind_others", text)
+    } else if queue.visible_is_exact {
+        let text = "it is not visible: it is delayed, between two attempts, leased by a worker or ended, or it never existed";
+        Obstacle::new("not_visible", text)
+    } else {
+        let text = "it is not among the first 32 visible messages; inspect the queue to see more";
+        Obstacle::new("behind_others", text)
     }
 }
 
-/// Returns where else a job may be than among the dead letters that were looked at; `sees_jobs` if it neither waits nor runs.
+/// Returns where else a job may be than among the dead letters that were read; `sees_jobs` if it neither
+/// waits nor runs.
 fn behind_dead_letters(queue: &QueueOverview, shows_all: bool, sees_jobs: bool) -> String {
     let else_it =
         if sees_jobs { "no job of this id waits or runs; it has ended, or is" } else { "it may be" };
     match queue.dead_letters {
         Some(count) => format!(
             "{else_it} one of about {count} dead letters, of which the first {} were looked at: `jobqueue dead list {} --deep --id ID` searches all",
-            if shows_all { SEARCHED } else { MAX_MESSAGES as usize },
+            if shows_all { MAX_SEARCHED_FOR_JOB } else { MAX_MESSAGES as usize },
             queue.name
         ),
         None => format!("{else_it} a dead letter: these cannot be read now"),
     }
 }
 
-/// Returns the bounds that a job has reached: it is dead-lettered when it is next received.
-pub(super) fn bounds(message: &RawJob, queue: &QueueOverview) -> Vec<Obstacle> {
+/// Returns the limits that a job has reached: it is dead-lettered when it is next received.
+pub(super) fn reached_limits(message: &RawJob, queue: &QueueOverview) -> Vec<Obstacle> {
     let setting = |name: &str| queue.settings.get(name).and_then(|value| value.parse::<u32>().ok());
     let mut reached = Vec::new();
     if message.problem.is_some() {
@@ -149,8 +151,8 @@ pub(super) fn unknown_kind(message: &RawJob, workers: &[WorkerOverview]) -> Opti
     is_unknown(&message.queue, &message.kind, workers).then(|| Obstacle::new("unknown_kind", text()))
 }
 
-/// Returns how many of the workers that serve a queue fetch nothing from it because all jobs that they ran failed. Those whose records are late may
-/// have died: they are named too, and no time proves it.
+/// Returns how many of the workers that serve a queue fetch nothing from it because all jobs that they ran
+/// failed. If the records of all other workers are late, the text says that these may have died.
 pub(super) fn open_circuit<'a>(
     queue: &str,
     workers: impl Iterator<Item = &'a WorkerOverview>,
@@ -169,7 +171,7 @@ pub(super) fn open_circuit<'a>(
         "all jobs of the queue fail on {} of {all} workers, which {has} paused fetching (by an open circuit)",
         open.len()
     );
-    if closed.iter().all(|worker| worker.age_seconds > worker.record.interval_seconds + LATE) {
+    if closed.iter().all(|worker| worker.age_seconds > worker.record.interval_seconds + RECORD_GRACE) {
         let longest = closed.iter().map(|worker| worker.age_seconds).fold(0.0, f64::max);
         text.push_str(&format!(
             "; the others have written no record for up to {longest:.0} s, and may have died"
@@ -178,7 +180,8 @@ pub(super) fn open_circuit<'a>(
     Some(Obstacle::new("circuit_open", text))
 }
 
-/// Returns the reason why no worker that fetches from a queue can start another of its jobs: the queue's limit, or a lack of slots.
+/// Returns the reason why no worker that fetches from a queue can start another of its jobs: the queue's
+/// limit, or a lack of slots.
 pub(super) fn no_slot<'a>(
     queue: &str,
     mut workers: impl Iterator<Item = &'a WorkerRecord> + Clone,
@@ -201,7 +204,7 @@ pub(super) fn no_slot<'a>(
     Some(Obstacle::new("queue_limit", text))
 }
 
-/// Returns the limit of the kind, if it is reached on all workers that know it.
+/// Returns the limit of the kind, if it is reached on all workers that handle the kind.
 pub(super) fn kind_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option<Obstacle> {
     let mut most = 0;
     let knows = |worker: &&WorkerOverview| {
@@ -222,7 +225,7 @@ pub(super) fn kind_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option
     (most > 0).then(|| Obstacle::new("kind_limit", text))
 }
 
-/// Returns the rate at which jobs of the kind begin, if it is limited on all workers that know it.
+/// Returns the rate at which jobs of the kind start, if it is limited on all workers that handle the kind.
 pub(super) fn rate_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option<Obstacle> {
     let mut most = 0.0;
     for worker in workers.iter().filter(|worker| !worker.record.draining) {

@@ -6,11 +6,11 @@ use std::slice;
 use jobqueue::Error;
 
 use crate::in_time::in_time;
-use crate::jobs::SEARCHED;
+use crate::jobs::MAX_SEARCHED_FOR_JOB;
 use crate::{Admin, DeadLetterFilter, JobFilter, JobReference, JobState, RawJob};
 
-/// The most jobs of one state and id that are compared by their senders.
-const COMPARED: usize = 100;
+/// The most jobs of one state and id whose senders are compared.
+const MAX_COMPARED: usize = 100;
 
 /// A job with its sender, if it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,19 +18,22 @@ const COMPARED: usize = 100;
 pub struct IdentifiedJob {
     /// The job.
     pub job: JobReference,
-    /// True if a message of the job waits or runs. Where a look does not reach all messages, it may be false although one does.
+    /// True if a message of the job waits or runs. May be false in error if the search does not reach all
+    /// messages.
     pub is_open: bool,
 }
 
 impl Admin {
-    /// Returns the reference with the sender of its job, if it names none: a job is named by its source and its id, and several senders may
-    /// use the same id. A reference to a job that is not found stays as it is. It looks at the records of workers and the messages at which
-    /// [`explain`](Self::explain) looks, and at no history; a reference with a sender costs nothing.
+    /// Returns the reference with the sender of its job, if it names none: a job is identified by its source
+    /// and its id, and several senders may use the same id. A reference to a job that is not found stays as
+    /// it is. Reads the records of workers and the messages that [`explain`](Self::explain) reads, but no
+    /// history. A reference with a sender costs nothing.
     ///
     /// # Errors
-    /// [`Invalid`](jobqueue::ErrorKind::Invalid) if several senders use the id: the text lists the first ten. [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no
-    /// such queue; [`Storage`](jobqueue::ErrorKind::Storage) when something cannot be read: a change must not be made to one of several jobs because the
-    /// others were not seen.
+    /// [`Invalid`](jobqueue::ErrorKind::Invalid) if several senders use the id: the text lists the first ten.
+    /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue;
+    /// [`Storage`](jobqueue::ErrorKind::Storage) if something cannot be read: a change must not reach one of
+    /// several jobs because the others could not be seen.
     pub async fn identify(&self, job: &JobReference) -> Result<JobReference, Error> {
         if job.source.is_some() {
             return Ok(job.clone());
@@ -39,10 +42,11 @@ impl Admin {
         Ok(found.map_or_else(|| job.clone(), |found| found.job))
     }
 
-    /// Does the same for many jobs, by one look at each of their queues, and returns which of them wait or run.
+    /// Identifies many jobs like [`identify`](Self::identify), with one search in each of their queues, and
+    /// returns which of them wait or run.
     ///
     /// # Errors
-    /// Those of [`identify`](Self::identify).
+    /// As [`identify`](Self::identify).
     pub async fn identify_all(&self, jobs: &[JobReference]) -> Result<Vec<IdentifiedJob>, Error> {
         let (mut found, mut dead) = (Vec::new(), Vec::new());
         let queues: BTreeSet<_> = jobs.iter().map(|job| job.queue.as_str()).collect();
@@ -50,7 +54,8 @@ impl Admin {
             let ids = jobs.iter().filter(|job| job.queue == queue).map(|job| job.id.as_str());
             let ids: BTreeSet<_> = ids.collect();
             found.extend(self.open_jobs(queue, &ids).await?);
-            // The operator may not be allowed to read the dead letters: then the other jobs are compared.
+            // If the dead letters cannot be read, for example for lack of permission, the others are
+            // compared.
             let of_ids = DeadLetterFilter::new().ids(ids);
             dead.extend(self.dead_letters_without_batches(queue, &of_ids).await.unwrap_or_default().letters);
         }
@@ -67,7 +72,7 @@ impl Admin {
         Ok(identified)
     }
 
-    /// Returns the jobs with these ids that wait or run, as far as a look shows them, among others.
+    /// Returns the waiting and running jobs that a search for these ids shows, including jobs with other ids.
     async fn open_jobs(&self, queue: &str, ids: &BTreeSet<&str>) -> Result<Vec<RawJob>, Error> {
         let mut found = self.peek_without_batches(queue).await?;
         let workers = in_time(self.workers()).await?;
@@ -79,17 +84,17 @@ impl Admin {
         Ok(found)
     }
 
-    /// Returns the messages of these ids that wait or run, among the first 10,000 of each state, where the storage
-    /// [shows all](Self::shows_all_jobs). Each is there twice if it runs.
+    /// Returns the messages of these ids that wait or run, among the first 10,000 of each state, if the
+    /// storage [shows all](Self::shows_all_jobs). A running message is returned twice.
     ///
     /// # Errors
-    /// Those of [`jobs`](Self::jobs).
+    /// As [`jobs`](Self::jobs).
     #[doc(hidden)]
     pub async fn open_messages(&self, queue: &str, ids: &BTreeSet<&str>) -> Result<Vec<RawJob>, Error> {
-        let filter = JobFilter::new().ids(ids.iter().copied()).limit(COMPARED * ids.len().max(1));
+        let filter = JobFilter::new().ids(ids.iter().copied()).limit(MAX_COMPARED * ids.len().max(1));
         let mut found = Vec::new();
         for state in JobState::IN_QUEUE {
-            found.extend(self.find_jobs(queue, state, &filter, SEARCHED).await?.jobs);
+            found.extend(self.find_jobs(queue, state, &filter, MAX_SEARCHED_FOR_JOB).await?.jobs);
         }
         Ok(found)
     }
