@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 /// The paths that a token opens: they have figures, and no job.
-const FIGURES: [&str; 2] = ["/metrics", "/scale"];
+const TOKEN_PATHS: [&str; 2] = ["/metrics", "/scale"];
 
 /// A name with the digest of its password, and the rights that it gives.
 #[derive(Clone)]
@@ -49,7 +49,7 @@ impl Logins {
 
     /// Returns the view of a program that reads figures with the token; `None` for another request.
     pub(crate) fn view_of_figures(&self, admin: &Admin, parts: &Parts) -> Option<Admin> {
-        let given = bearer(&parts.headers).filter(|_| FIGURES.contains(&parts.uri.path()))?;
+        let given = bearer(&parts.headers).filter(|_| TOKEN_PATHS.contains(&parts.uri.path()))?;
         let is_token = bool::from(self.token?.ct_eq(&digest(b"", given.as_bytes())));
         is_token.then(|| admin.acting_as("metrics", &AccessLevel::ReadOnly))
     }
@@ -147,11 +147,11 @@ mod tests {
     }
 
     #[test]
-    fn a_token_opens_the_figures_and_nothing_else() {
+    fn token_opens_the_figures_and_nothing_else() {
         let (logins, admin) = logins();
         let with =
             |path, token: &str| logins.view_of_figures(&admin, &request(path, &format!("Bearer {token}")));
-        for path in FIGURES {
+        for path in TOKEN_PATHS {
             assert!(!with(path, "figures").unwrap().access().allows(Action::Inspect), "{path}");
             assert!(with(path, "wrong").is_none() && with(path, "").is_none(), "{path}");
         }

@@ -11,19 +11,19 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 /// The most answers that are kept. One may have two megabytes: 32 messages with their texts.
-const MANY: usize = 128;
+const MAX_ANSWERS: usize = 128;
 /// The most questions that the storage is asked at the same time for the main answers of pages, and as many for their parts. Viewers, whoever
 /// they are, wait for their turn.
-const AT_ONCE: usize = 8;
+const CONCURRENT_READS: usize = 8;
 
 /// The most seconds of one turn.
-const MOST_SECONDS: u64 = 60;
+const MAX_READ_SECONDS: u64 = 60;
 
-type Answer = Arc<dyn Any + Send + Sync>;
+type CachedAnswer = Arc<dyn Any + Send + Sync>;
 /// An answer with the time until which it is fresh, or none. The lock is held while it is read.
-type Slot = Arc<tokio::sync::Mutex<Option<(Instant, Answer)>>>;
+type Slot = Arc<tokio::sync::Mutex<Option<(Instant, CachedAnswer)>>>;
 
-/// Answers by their types and questions. While one viewer waits for the storage, others with the same question wait for that answer.
+/// Answers by their types and questions. While one viewer waits for the storage, others with the same key wait for that answer.
 pub(crate) struct Reads {
     slots: Mutex<HashMap<(TypeId, String), Slot>>,
     fresh: Duration,
@@ -35,26 +35,26 @@ pub(crate) struct Reads {
 impl Reads {
     /// Returns no answers, each of which will be fresh for less than `refresh`, so that the next refresh of a page finds something new.
     pub(crate) fn new(refresh: Duration) -> Self {
-        let turns = || Semaphore::new(AT_ONCE);
+        let turns = || Semaphore::new(CONCURRENT_READS);
         Self { slots: Mutex::default(), fresh: refresh / 2, turns: turns(), part_turns: turns() }
     }
 
-    /// Returns the answer to `question`: one that is fresh, or a new one of `read`.
+    /// Returns the answer to `key`: one that is fresh, or a new one of `read`.
     pub(crate) async fn get<V: Any + Send + Sync>(
         &self,
-        question: &str,
+        key: &str,
         read: impl Future<Output = Result<V, Error>>,
     ) -> Result<Arc<V>, Error> {
-        self.fresh_or_read(question, &self.turns, read).await
+        self.fresh_or_read(key, &self.turns, read).await
     }
 
     /// Does the same for a part of a page, for which the viewer waits less long.
     pub(crate) async fn get_part<V: Any + Send + Sync>(
         &self,
-        question: &str,
+        key: &str,
         read: impl Future<Output = Result<V, Error>>,
     ) -> Result<Arc<V>, Error> {
-        self.fresh_or_read(question, &self.part_turns, read).await
+        self.fresh_or_read(key, &self.part_turns, read).await
     }
 
     /// Returns what `read` returns, which is too large to be kept.
@@ -64,11 +64,11 @@ impl Reads {
 
     async fn fresh_or_read<V: Any + Send + Sync>(
         &self,
-        question: &str,
+        key: &str,
         turns: &Semaphore,
         read: impl Future<Output = Result<V, Error>>,
     ) -> Result<Arc<V>, Error> {
-        let slot = self.slot((TypeId::of::<V>(), question.to_owned()));
+        let slot = self.slot((TypeId::of::<V>(), key.to_owned()));
         let mut slot = slot.lock().await;
         if let Some((until, answer)) = &*slot
             && Instant::now() < *until
@@ -84,17 +84,17 @@ impl Reads {
         let answer = Arc::new(answer);
         // From before the request, the answer is at least as new. It is kept for as long as it took: a slow storage is not asked for each viewer.
         let fresh = self.fresh.max(2 * began.elapsed());
-        *slot = Some((began + fresh, Arc::clone(&answer) as Answer));
+        *slot = Some((began + fresh, Arc::clone(&answer) as CachedAnswer));
         Ok(answer)
     }
 
-    fn slot(&self, question: (TypeId, String)) -> Slot {
+    fn slot(&self, key: (TypeId, String)) -> Slot {
         let mut slots = lock(&self.slots);
-        if slots.len() >= MANY {
+        if slots.len() >= MAX_ANSWERS {
             // Who asks again waits for a new one.
             slots.clear();
         }
-        Arc::clone(slots.entry(question).or_default())
+        Arc::clone(slots.entry(key).or_default())
     }
 
     /// Forgets all answers, after a change.
@@ -108,10 +108,10 @@ async fn in_turn<V>(turns: &Semaphore, read: impl Future<Output = Result<V, Erro
     // It is never closed.
     let _turn = turns.acquire().await;
     let late = |_| {
-        let text = format!("the storage did not answer within {MOST_SECONDS} seconds");
+        let text = format!("the storage did not answer within {MAX_READ_SECONDS} seconds");
         Err(Error::new(ErrorKind::Storage, text).with_retryable(true))
     };
-    tokio::time::timeout(Duration::from_secs(MOST_SECONDS), read).await.unwrap_or_else(late)
+    tokio::time::timeout(Duration::from_secs(MAX_READ_SECONDS), read).await.unwrap_or_else(late)
 }
 
 jobqueue_storage::debug_fields! {
@@ -153,7 +153,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn answer_that_waited_for_its_turn_is_fresh() {
         let reads = Reads::new(Duration::from_secs(5));
-        let hanging = (0..AT_ONCE).map(|_| reads.get_once(std::future::pending::<Result<(), Error>>()));
+        let hanging =
+            (0..CONCURRENT_READS).map(|_| reads.get_once(std::future::pending::<Result<(), Error>>()));
         let (_, first) =
             tokio::join!(futures_util::future::join_all(hanging), reads.get("a", async { Ok(1) }));
         assert_eq!(*first.unwrap(), 1);
@@ -161,10 +162,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn viewers_ask_a_bounded_number_of_questions_at_the_same_time() {
+    async fn viewers_read_a_bounded_number_of_answers_at_once() {
         let reads = Arc::new(Reads::new(Duration::from_secs(3600)));
         let running = Arc::new(AtomicUsize::new(0));
-        let asked = (0..3 * MANY).map(|question| {
+        let asked = (0..3 * MAX_ANSWERS).map(|key| {
             let (reads, running) = (Arc::clone(&reads), Arc::clone(&running));
             tokio::spawn(async move {
                 let read = async {
@@ -173,19 +174,20 @@ mod tests {
                     running.fetch_sub(1, Ordering::AcqRel);
                     Ok(others)
                 };
-                *reads.get(&question.to_string(), read).await.unwrap()
+                *reads.get(&key.to_string(), read).await.unwrap()
             })
         });
         for asked in asked.collect::<Vec<_>>() {
-            assert!(asked.await.unwrap() < AT_ONCE);
+            assert!(asked.await.unwrap() < CONCURRENT_READS);
         }
-        assert!(reads.slots.lock().unwrap().len() <= MANY);
+        assert!(reads.slots.lock().unwrap().len() <= MAX_ANSWERS);
     }
 
     #[tokio::test(start_paused = true)]
     async fn reads_that_hang_hold_up_others_for_a_bounded_time() {
         let reads = Reads::new(Duration::from_secs(3600));
-        let hanging = (0..AT_ONCE).map(|_| reads.get_once(std::future::pending::<Result<(), Error>>()));
+        let hanging =
+            (0..CONCURRENT_READS).map(|_| reads.get_once(std::future::pending::<Result<(), Error>>()));
         let (hanging, other) =
             tokio::join!(futures_util::future::join_all(hanging), reads.get("a", async { Ok(1) }));
         assert!(hanging.iter().all(|hung| hung.as_ref().is_err_and(Error::is_retryable)));
@@ -199,7 +201,7 @@ mod tests {
         let hang = |n: usize| async move {
             of.get_part(&n.to_string(), std::future::pending::<Result<(), Error>>()).await
         };
-        let parts = futures_util::future::join_all((0..AT_ONCE).map(hang));
+        let parts = futures_util::future::join_all((0..CONCURRENT_READS).map(hang));
         assert!(tokio::time::timeout(Duration::from_secs(8), parts).await.is_err());
         let main = tokio::time::timeout(Duration::from_secs(1), reads.get("a", async { Ok(1) })).await;
         assert_eq!(*main.unwrap().unwrap(), 1);

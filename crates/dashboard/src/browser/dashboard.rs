@@ -21,7 +21,7 @@ use crate::browser::redact::{Redactor, Shown};
 use crate::browser::{joined, routes};
 use crate::snapshot::Snapshots;
 
-const REFRESH: Duration = Duration::from_secs(5);
+const DEFAULT_REFRESH: Duration = Duration::from_secs(5);
 
 /// The dashboard of a storage. [`router`](Self::router) makes it a part of a web service.
 ///
@@ -71,7 +71,7 @@ impl Dashboard {
             redactor: Redactor::default(),
             logins: Logins::default(),
             local_only: false,
-            refresh: REFRESH,
+            refresh: DEFAULT_REFRESH,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             successor: None,

@@ -15,9 +15,9 @@ use crate::browser::pages::{self, PageError, storages};
 use crate::browser::{assets, json, live, routes};
 
 /// The names that would hide a path of the root, or of the health checks that a program merges into it.
-const RESERVED: &[&str] = &["api", "assets", "events", "live", "metrics", "overview", "ready", "scale"];
+const RESERVED_NAMES: &[&str] = &["api", "assets", "events", "live", "metrics", "overview", "ready", "scale"];
 
-const MAX_NAME: usize = 63;
+const MAX_NAME_LENGTH: usize = 63;
 
 pub(crate) fn router(dashboards: impl Iterator<Item = (String, Arc<App>)>) -> Result<Router, Error> {
     let joined = Arc::new(Joined(dashboards.collect()));
@@ -57,12 +57,12 @@ fn check_names(joined: &Joined) -> Result<(), Error> {
     }
     for (index, name) in names.iter().enumerate() {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(fits) {
+        if name.is_empty() || name.len() > MAX_NAME_LENGTH || !name.bytes().all(fits) {
             return invalid(format!(
-                "the name of a storage in the dashboard has 1 to {MAX_NAME} ASCII letters, digits, `-` and `_`, unlike {name:?}"
+                "the name of a storage in the dashboard has 1 to {MAX_NAME_LENGTH} ASCII letters, digits, `-` and `_`, unlike {name:?}"
             ));
         }
-        if RESERVED.contains(name) {
+        if RESERVED_NAMES.contains(name) {
             return invalid(format!(
                 "a storage of the dashboard cannot have the name `{name}`, which is a path of its own"
             ));

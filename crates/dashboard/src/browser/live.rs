@@ -13,10 +13,10 @@ use tokio::sync::watch;
 use crate::browser::app::{App, AuthorizedRequest};
 use crate::browser::fields::Fields;
 use crate::browser::looks::Viewer;
-use crate::browser::operations::{Operation, Progress};
+use crate::browser::operations::{Operation, OperationProgress};
 
 /// The least time between two events of one page.
-const LEAST: Duration = Duration::from_millis(250);
+const MIN_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Answers with an event `refresh` after each look at the storage, and after each step of the operation of the page until that has ended.
 pub(crate) async fn events(request: AuthorizedRequest, fields: Fields) -> Response {
@@ -25,7 +25,7 @@ pub(crate) async fn events(request: AuthorizedRequest, fields: Fields) -> Respon
 }
 
 /// Answers with an event after each look at one of these storages, of which there is at least one, and after each step.
-pub(crate) fn answer(apps: &[&App], steps: Option<watch::Receiver<Progress>>) -> Response {
+pub(crate) fn answer(apps: &[&App], steps: Option<watch::Receiver<OperationProgress>>) -> Response {
     let Some(viewers) = apps.iter().map(|app| app.looks.watch()).collect() else {
         return (StatusCode::TOO_MANY_REQUESTS, "too many pages are open\n").into_response();
     };
@@ -37,19 +37,19 @@ pub(crate) fn answer(apps: &[&App], steps: Option<watch::Receiver<Progress>>) ->
 
 struct Ticks {
     viewers: Vec<Viewer>,
-    steps: Option<watch::Receiver<Progress>>,
+    steps: Option<watch::Receiver<OperationProgress>>,
     /// True if the last event came after the operation had ended.
     is_over: bool,
 }
 
 impl Ticks {
-    fn new(viewers: Vec<Viewer>, steps: Option<watch::Receiver<Progress>>) -> Self {
+    fn new(viewers: Vec<Viewer>, steps: Option<watch::Receiver<OperationProgress>>) -> Self {
         let is_over = steps.as_ref().is_some_and(has_ended);
         Self { viewers, steps, is_over }
     }
 }
 
-fn has_ended(steps: &watch::Receiver<Progress>) -> bool {
+fn has_ended(steps: &watch::Receiver<OperationProgress>) -> bool {
     steps.borrow().ended.is_some()
 }
 
@@ -62,7 +62,7 @@ fn stream_of(ticks: Ticks) -> impl Stream<Item = Result<Event, Infallible>> {
             // one stays open, and counts as a viewer.
             return std::future::pending().await;
         }
-        tokio::time::sleep(LEAST).await;
+        tokio::time::sleep(MIN_INTERVAL).await;
         let look = select_all(ticks.viewers.iter().map(|viewer| Box::pin(viewer.look())));
         let goes_on = match &mut ticks.steps {
             None => {

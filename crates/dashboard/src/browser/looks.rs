@@ -14,9 +14,9 @@ use crate::snapshot::{QueueFigures, Snapshot, Snapshots};
 /// The most open pages that are refreshed. Each renders its page again after every look.
 const MAX_VIEWERS: usize = 200;
 /// The age from which figures are not those of a storage that is merely slow.
-const OLD: Duration = Duration::from_secs(60);
+const STALE_AFTER: Duration = Duration::from_secs(60);
 /// The longest wait for a snapshot. After 8 seconds the snapshot leaves out the queues and records that have not answered.
-const PATIENCE: Duration = Duration::from_secs(9);
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(9);
 
 /// The result of a look at the storage.
 #[derive(Debug)]
@@ -92,10 +92,10 @@ impl Looks {
     /// Returns a snapshot of the storage that is younger than an interval, or an older one while the storage does not answer, or not within 9 seconds. If it has
     /// never answered, nothing is known and no page is shown.
     pub(crate) async fn latest(&self) -> Result<Look, Unread> {
-        if let Ok(look) = timeout(PATIENCE, self.refreshed()).await {
+        if let Ok(look) = timeout(SNAPSHOT_TIMEOUT, self.refreshed()).await {
             return look;
         }
-        let silent = format!("no answer within {PATIENCE:?}");
+        let silent = format!("no answer within {SNAPSHOT_TIMEOUT:?}");
         match self.snapshots.last() {
             Some(figures) => Ok(Look { figures, error: Some(silent) }),
             None => Err(Unread(silent)),
@@ -124,7 +124,7 @@ impl Looks {
         let error = self.snapshots.stats().last_error;
         let silent = || format!("no answer within {patience:?}");
         match self.snapshots.last() {
-            Some(figures) if figures.taken.elapsed() <= OLD => Ok(Look { figures, error }),
+            Some(figures) if figures.taken.elapsed() <= STALE_AFTER => Ok(Look { figures, error }),
             Some(figures) => Ok(Look { figures, error: Some(silent()) }),
             None => Err(Unread(error.unwrap_or_else(silent))),
         }

@@ -15,12 +15,12 @@ use crate::browser::fields::Given;
 use crate::browser::pages::PageError;
 use crate::browser::pages::selection::Selection;
 
-const AT_ONCE: usize = 8;
+const MAX_WORKING: usize = 8;
 
 /// The number of operations whose reports are kept.
-const KEPT: usize = 50;
+const MAX_KEPT: usize = 50;
 /// The bytes of kept plans and reports beyond which the oldest is forgotten. Senders choose ids and sources, of up to 1 KiB each.
-const KEPT_BYTES: usize = 250_000_000;
+const MAX_KEPT_BYTES: usize = 250_000_000;
 /// The bytes of the fields of a dead letter in a plan, with those that the allocator adds to its texts.
 const LETTER_BYTES: usize = 200;
 
@@ -35,7 +35,7 @@ pub(crate) enum Verb {
 
 /// The operation that an operator has asked for.
 #[derive(Debug, Clone)]
-pub(crate) struct Order {
+pub(crate) struct OperationSpec {
     pub(crate) verb: Verb,
     pub(crate) queue: String,
     pub(crate) selection: Selection,
@@ -45,7 +45,7 @@ pub(crate) struct Order {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Progress {
+pub(crate) struct OperationProgress {
     pub(crate) done: u64,
     pub(crate) total: Option<u64>,
     /// True while it waits until those that it has done have ended.
@@ -60,19 +60,19 @@ pub(crate) struct Progress {
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) id: String,
-    pub(crate) order: Order,
+    pub(crate) spec: OperationSpec,
     pub(crate) operator: String,
     pub(crate) started: SystemTime,
-    progress: watch::Sender<Progress>,
+    progress: watch::Sender<OperationProgress>,
     stop: CancellationToken,
 }
 
 impl Operation {
-    pub(crate) fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> OperationProgress {
         self.progress.borrow().clone()
     }
 
-    pub(crate) fn watch(this: &Arc<Self>) -> watch::Receiver<Progress> {
+    pub(crate) fn watch(this: &Arc<Self>) -> watch::Receiver<OperationProgress> {
         this.progress.subscribe()
     }
 
@@ -82,7 +82,7 @@ impl Operation {
 
     /// Returns about how many bytes its plan and its report take.
     fn bytes(&self) -> usize {
-        let planned = match &self.order.verb {
+        let planned = match &self.spec.verb {
             Verb::Preview => 0,
             Verb::Redrive(plan) | Verb::Purge(plan) => {
                 plan.letters.iter().map(|letter| bytes_of(&letter.job)).sum()
@@ -94,12 +94,12 @@ impl Operation {
 
     /// Ends it before the next dead letter, for an operator who may start one of its sort.
     pub(crate) async fn stop(&self, admin: &Admin) -> Result<(), jobqueue::Error> {
-        let subject = format!("operation {} on dead letters of {}", self.id, self.order.queue);
-        admin.stop(self.order.verb.action(), &subject, &self.stop).await
+        let subject = format!("operation {} on dead letters of {}", self.id, self.spec.queue);
+        admin.stop(self.spec.verb.action(), &subject, &self.stop).await
     }
 
     async fn run(&self, admin: &Admin) -> Result<BulkReport, jobqueue::Error> {
-        let Order { verb, queue, selection, per_second, canary } = &self.order;
+        let OperationSpec { verb, queue, selection, per_second, canary } = &self.spec;
         let admin = admin.stop_when(self.stop.clone());
         let bulk = match verb {
             Verb::Preview => admin.redrive(queue).filter(selection.filter()).dry_run(true),
@@ -154,12 +154,12 @@ impl Operations {
     pub(crate) fn start(
         &self,
         admin: &Admin,
-        order: Order,
+        spec: OperationSpec,
         ended: impl FnOnce() + Send + 'static,
     ) -> Result<Arc<Operation>, PageError> {
         let operation = Arc::new(Operation {
             id: uuid::Uuid::new_v4().simple().to_string(),
-            order,
+            spec,
             operator: admin.operator().to_owned(),
             started: admin.storage().runtime().now(),
             progress: watch::Sender::default(),
@@ -170,23 +170,17 @@ impl Operations {
             // One that waits for its canary sends next to nothing, and may wait for ever.
             let running: Vec<_> = all.iter().filter(|other| other.is_running()).collect();
             let working = running.iter().filter(|other| !other.progress.borrow().waits);
-            if working.count() >= AT_ONCE || running.len() >= KEPT {
+            if working.count() >= MAX_WORKING || running.len() >= MAX_KEPT {
                 let name = |one: &&Arc<Operation>| {
-                    format!(
-                        "{} of {} by {} ({})",
-                        one.order.verb.name(),
-                        one.order.queue,
-                        one.operator,
-                        one.id
-                    )
+                    format!("{} of {} by {} ({})", one.spec.verb.name(), one.spec.queue, one.operator, one.id)
                 };
                 return Err(PageError::busy(format!(
                     "{} operations are running; stop one, or wait until one has ended: {}",
                     running.len(),
-                    running.iter().take(AT_ONCE).map(name).collect::<Vec<_>>().join(", ")
+                    running.iter().take(MAX_WORKING).map(name).collect::<Vec<_>>().join(", ")
                 )));
             }
-            forget_oldest(&mut all, KEPT_BYTES);
+            forget_oldest(&mut all, MAX_KEPT_BYTES);
             all.push(Arc::clone(&operation));
         }
         let (running, admin) = (Arc::clone(&operation), admin.clone());
@@ -206,13 +200,13 @@ impl Operations {
     /// Returns the operations on a queue, the newest first.
     pub(crate) fn of_queue(&self, queue: &str) -> Vec<Arc<Operation>> {
         let all = lock(&self.all);
-        all.iter().rev().filter(|operation| operation.order.queue == queue).cloned().collect()
+        all.iter().rev().filter(|operation| operation.spec.queue == queue).cloned().collect()
     }
 }
 
 /// Makes room for another operation.
 fn forget_oldest(all: &mut Vec<Arc<Operation>>, most_bytes: usize) {
-    while (all.len() >= KEPT || all.iter().map(|other| other.bytes()).sum::<usize>() > most_bytes)
+    while (all.len() >= MAX_KEPT || all.iter().map(|other| other.bytes()).sum::<usize>() > most_bytes)
         && let Some(oldest) = all.iter().position(|other| !other.is_running())
     {
         all.remove(oldest);
@@ -244,9 +238,9 @@ mod tests {
         Admin::builder(storage).access(AccessLevel::Operate).operator(operator).build()
     }
 
-    fn order(verb: Verb) -> Order {
+    fn spec(verb: Verb) -> OperationSpec {
         let (queue, selection) = ("mails".to_owned(), Selection::default());
-        Order { verb, queue, selection, per_second: None, canary: Some(1) }
+        OperationSpec { verb, queue, selection, per_second: None, canary: Some(1) }
     }
 
     // audit 25, operator C14
@@ -258,7 +252,7 @@ mod tests {
         admin.create_queue("mails-poison").await.unwrap();
         let poison = "mails-poison".parse().unwrap();
         let operations = Operations::new(TaskTracker::new(), CancellationToken::new());
-        for number in 0..=AT_ONCE {
+        for number in 0..=MAX_WORKING {
             let letter = |id: usize| {
                 format!(
                     r#"{{"specversion":"1.0","id":"{number}-{id}","source":"/s","type":"mail","data":{{}}}}"#
@@ -270,7 +264,7 @@ mod tests {
             let jobs =
                 (0..2).map(|id| JobReference::new("mails", format!("{number}-{id}")).with_source("/s"));
             let redrive = Verb::Redrive(DeadLetterPlan::of_jobs("mails", jobs));
-            let operation = operations.start(&admin, order(redrive), || {}).unwrap();
+            let operation = operations.start(&admin, spec(redrive), || {}).unwrap();
             let mut progress = Operation::watch(&operation);
             progress.wait_for(|progress| progress.waits && progress.held_up.is_some()).await.unwrap();
         }
@@ -285,16 +279,16 @@ mod tests {
         let operations = Operations::new(TaskTracker::new(), CancellationToken::new());
         let start = async || {
             let admin = admin("ada", Storage::memory());
-            let operation = operations.start(&admin, order(Verb::Preview), || {}).unwrap();
+            let operation = operations.start(&admin, spec(Verb::Preview), || {}).unwrap();
             Operation::watch(&operation).wait_for(|progress| progress.ended.is_some()).await.unwrap();
             operation.id.clone()
         };
         let (first, second) = (start().await, start().await);
-        for _ in 1..KEPT {
+        for _ in 1..MAX_KEPT {
             start().await;
         }
         assert!(operations.find(&first).is_none() && operations.find(&second).is_some());
-        assert_eq!(operations.of_queue("mails").len(), KEPT);
+        assert_eq!(operations.of_queue("mails").len(), MAX_KEPT);
     }
 
     // audit 27, operator 1
@@ -307,7 +301,7 @@ mod tests {
             let job = JobReference::new("mails", &id).with_source(&source);
             let purge = Verb::Purge(DeadLetterPlan::of_jobs("mails", vec![job; 100]));
             // It fails at once: there is no such queue.
-            let operation = operations.start(&admin, order(purge), || {}).unwrap();
+            let operation = operations.start(&admin, spec(purge), || {}).unwrap();
             Operation::watch(&operation).wait_for(|progress| progress.ended.is_some()).await.unwrap();
         }
         let mut all = lock(&operations.all);

@@ -21,10 +21,10 @@ use crate::browser::pages::{
 };
 use crate::browser::{assets, guard, json, live};
 use crate::metrics::metrics;
-use crate::scale::{Question, Target, scale};
+use crate::scale::{ScaleQuery, Target, scale};
 
 /// The most bytes of a form. A payload in it is percent-encoded: a megabyte of any bytes fits.
-const MAX_FORM: usize = 4 * 1024 * 1024;
+const MAX_FORM_BYTES: usize = 4 * 1024 * 1024;
 
 /// The fields of a query or a form.
 type Pairs = Vec<(String, String)>;
@@ -166,8 +166,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     let events = |request: AuthorizedRequest, Values(fields): Values| live::events(request, fields);
     let figures =
         |request: AuthorizedRequest| async move { metrics(State(request.app.snapshots.clone())).await };
-    let sizes = |request: AuthorizedRequest, question: Query<Question>| async move {
-        scale(State((request.app.snapshots.clone(), Target::new())), question).await
+    let sizes = |request: AuthorizedRequest, query: Query<ScaleQuery>| async move {
+        scale(State((request.app.snapshots.clone(), Target::new())), query).await
     };
     let asset = |Path(name): Path<String>| async move { assets::serve(&name) };
     let missing = |request: AuthorizedRequest, address: Uri| async move {
@@ -182,7 +182,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/metrics", get(figures))
         .route("/scale", get(sizes))
         .fallback(missing)
-        .layer(DefaultBodyLimit::max(MAX_FORM))
+        .layer(DefaultBodyLimit::max(MAX_FORM_BYTES))
         .layer(middleware::from_fn_with_state(app, guard::guard))
 }
 

@@ -10,13 +10,13 @@ use jobqueue_admin::indented_json;
 pub(crate) use jobqueue_admin::short_duration as age;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-const LINE: usize = 200;
+const MAX_LINE_CHARS: usize = 200;
 
 /// The most bytes of an error's text: each of its causes may quote a text of a sender.
-const ERROR: usize = 8 * 1024;
+const MAX_ERROR_BYTES: usize = 8 * 1024;
 
 /// The most bytes of a payload or a checkpoint that are shown.
-pub(crate) const BLOCK: usize = 64 * 1024;
+pub(crate) const MAX_BLOCK_BYTES: usize = 64 * 1024;
 
 /// All characters except the unreserved ones of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -28,7 +28,7 @@ pub(crate) fn encoded(text: &str) -> String {
 
 /// Returns a text for one line, cut where it is too long.
 pub(crate) fn line(text: &str) -> String {
-    match text.char_indices().nth(LINE) {
+    match text.char_indices().nth(MAX_LINE_CHARS) {
         None => visible(text, &[]),
         Some((end, _)) => format!("{}…", visible(&text[..end], &[])),
     }
@@ -36,12 +36,12 @@ pub(crate) fn line(text: &str) -> String {
 
 /// Returns the text of an error with all its causes, of which the last may say what to do.
 pub(crate) fn error_text(text: &str) -> String {
-    visible(jobqueue_storage::text::beginning(text, ERROR), &[])
+    visible(jobqueue_storage::text::beginning(text, MAX_ERROR_BYTES), &[])
 }
 
 /// Returns the first 64 KiB of a text, and the number of the bytes behind them.
 pub(crate) fn beginning(text: &str) -> (String, usize) {
-    let shown = jobqueue_storage::text::beginning(text, BLOCK);
+    let shown = jobqueue_storage::text::beginning(text, MAX_BLOCK_BYTES);
     (shown.to_owned(), text.len() - shown.len())
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn block(text: &str) -> (String, usize) {
 
 /// Returns JSON text with line breaks and indentation, and the number of bytes behind the first 64 KiB of that, which are not looked at.
 pub(crate) fn indented(json: &str) -> (String, usize) {
-    indented_json(json, BLOCK)
+    indented_json(json, MAX_BLOCK_BYTES)
 }
 
 pub(crate) fn known(number: Option<u64>) -> String {
@@ -137,9 +137,9 @@ mod tests {
 
     #[test]
     fn long_texts_are_cut_between_characters() {
-        assert_eq!(line(&"ä".repeat(300)).chars().count(), LINE + 1);
-        let (shown, missing) = block(&"ä".repeat(BLOCK));
-        assert_eq!((shown.len(), missing), (BLOCK, BLOCK));
+        assert_eq!(line(&"ä".repeat(300)).chars().count(), MAX_LINE_CHARS + 1);
+        let (shown, missing) = block(&"ä".repeat(MAX_BLOCK_BYTES));
+        assert_eq!((shown.len(), missing), (MAX_BLOCK_BYTES, MAX_BLOCK_BYTES));
     }
 
     #[test]

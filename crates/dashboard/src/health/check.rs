@@ -5,11 +5,11 @@ use std::time::Duration;
 use jobqueue::worker::{HealthReport, WorkerPhase};
 
 /// The time for which requests for jobs may fail before a worker is not ready.
-const OUTAGE: Duration = Duration::from_secs(30);
+const MAX_FAILING: Duration = Duration::from_secs(30);
 /// The time by which renewals may be behind before a worker is not alive.
-const RENEWALS_BEHIND: Duration = Duration::from_secs(60);
+const MAX_RENEWALS_BEHIND: Duration = Duration::from_secs(60);
 /// The time for which a worker is not ready after a lease ended before it was renewed.
-const AFTER_LOST_LEASE: Duration = Duration::from_secs(60);
+const LOST_LEASE_PERIOD: Duration = Duration::from_secs(60);
 
 /// The answer to a check.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -26,7 +26,7 @@ impl Check {
         let mut check = Self::default();
         check.fails_if(report.phase == WorkerPhase::Ended, || "the worker has ended".to_owned());
         let behind = report.renewals_behind;
-        check.fails_if(behind > RENEWALS_BEHIND, || {
+        check.fails_if(behind > MAX_RENEWALS_BEHIND, || {
             format!("no lease was renewed for {} s: the thread that renews them is stuck", behind.as_secs())
         });
         check
@@ -41,13 +41,13 @@ impl Check {
         check.fails_if(report.phase == WorkerPhase::Draining, || "the worker is draining".to_owned());
         for queue in &report.queues {
             let name = &queue.queue;
-            if let Some(time) = queue.failing_for.filter(|time| *time >= OUTAGE) {
+            if let Some(time) = queue.failing_for.filter(|time| *time >= MAX_FAILING) {
                 let seconds = time.as_secs();
                 check.reasons.push(format!("the queue `{name}` has been unreachable for {seconds} s"));
             }
             check.fails_if(queue.circuit_open, || format!("the circuit of the queue `{name}` is open"));
         }
-        if let Some(time) = report.since_lease_expired.filter(|time| *time < AFTER_LOST_LEASE) {
+        if let Some(time) = report.since_lease_expired.filter(|time| *time < LOST_LEASE_PERIOD) {
             check.reasons.push(format!("a lease ended before it was renewed, {} s ago", time.as_secs()));
         }
         check

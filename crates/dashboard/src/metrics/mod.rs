@@ -49,9 +49,9 @@ pub use list::{ALL, Kind, Metric};
 use crate::snapshot::Snapshots;
 
 /// The greatest age of the figures that a scrape gets.
-const MAX_AGE: Duration = Duration::from_secs(10);
+const MAX_SCRAPE_AGE: Duration = Duration::from_secs(10);
 /// The time after which the storage counts as unreadable: Prometheus waits for 10 seconds by default, and stores nothing of a later answer.
-const PATIENCE: Duration = Duration::from_secs(9);
+const SCRAPE_TIMEOUT: Duration = Duration::from_secs(9);
 /// The media type of the answer.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -66,7 +66,10 @@ pub fn router<S: Clone + Send + Sync + 'static>(snapshots: impl Into<Snapshots>)
 
 /// Answers a scrape.
 pub(crate) async fn metrics(State(snapshots): State<Snapshots>) -> Response {
-    let snapshot = tokio::time::timeout(PATIENCE, snapshots.within(MAX_AGE)).await.ok().and_then(Result::ok);
+    let snapshot = tokio::time::timeout(SCRAPE_TIMEOUT, snapshots.within(MAX_SCRAPE_AGE))
+        .await
+        .ok()
+        .and_then(Result::ok);
     match exposition::text(snapshot, &snapshots.stats()) {
         Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),

@@ -60,13 +60,13 @@ pub fn router<S: Clone + Send + Sync + 'static>(
 
 /// The query of a request.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Question {
+pub(crate) struct ScaleQuery {
     queue: Option<String>,
     target_delay: Option<f64>,
     slots: Option<f64>,
 }
 
-impl Question {
+impl ScaleQuery {
     /// Returns the target with the query's parameters; `None` for numbers out of range.
     fn target(&self, target: Target) -> Option<Target> {
         let delay = self
@@ -87,9 +87,9 @@ impl Question {
 /// Answers an autoscaler.
 pub(crate) async fn scale(
     State((snapshots, target)): State<(Snapshots, Target)>,
-    Query(question): Query<Question>,
+    Query(query): Query<ScaleQuery>,
 ) -> Response {
-    let Some(target) = question.target(target) else {
+    let Some(target) = query.target(target) else {
         let text = "`target_delay` is a number of seconds above 0, `slots` a number from 1";
         return refuse(StatusCode::BAD_REQUEST, text);
     };
@@ -97,8 +97,8 @@ pub(crate) async fn scale(
         Ok(snapshot) => snapshot,
         Err(unavailable) => return refuse(StatusCode::SERVICE_UNAVAILABLE, &unavailable.reason),
     };
-    let document = ScaleDocument::of(&snapshot, &target, question.queue.as_deref());
-    match (&question.queue, document.errors.values().next()) {
+    let document = ScaleDocument::of(&snapshot, &target, query.queue.as_deref());
+    match (&query.queue, document.errors.values().next()) {
         (Some(queue), None) if document.queues.is_empty() => {
             refuse(StatusCode::NOT_FOUND, &format!("there is no queue `{queue}`"))
         }

@@ -70,10 +70,10 @@ pub struct WorkerFigures {
     pub circuits_open: u64,
     /// The jobs that run on all present workers.
     #[serde(skip)]
-    held: u64,
+    running: u64,
     /// The jobs that run on workers that are not draining.
     #[serde(skip)]
-    held_by_staying: u64,
+    running_on_active: u64,
     /// The jobs that may run on workers with stale records.
     #[serde(skip)]
     pub(super) lost: u64,
@@ -95,7 +95,7 @@ impl QueueFigures {
     pub(crate) fn of(overview: &QueueOverview, workers: Option<&[WorkerOverview]>) -> Option<Self> {
         let (length, paused) = (overview.length?, overview.paused?);
         let workers = workers.map(|workers| WorkerFigures::of(&overview.name, workers));
-        let recorded = workers.as_ref().map(|workers| workers.held);
+        let recorded = workers.as_ref().map(|workers| workers.running);
         let in_flight = overview.states.map(|states| states.running).or(recorded);
         let rest = length.saturating_sub(in_flight.unwrap_or_default());
         let visible = overview.visible.unwrap_or_default();
@@ -126,10 +126,10 @@ impl QueueFigures {
     /// Returns the number of leased messages that no present worker has recorded or, if the storage does not count leases, of messages that are
     /// not known to be visible either.
     pub(super) fn unrecorded(&self, overview: &QueueOverview) -> u64 {
-        let held = self.workers.as_ref().map_or(0, |workers| workers.held);
+        let running = self.workers.as_ref().map_or(0, |workers| workers.running);
         let visible = overview.visible.unwrap_or_default();
         let leased = overview.states.map_or(self.length.saturating_sub(visible), |states| states.running);
-        leased.saturating_sub(held)
+        leased.saturating_sub(running)
     }
 
     /// Counts jobs that may run on workers with stale records. If the storage does not count leases, and has more messages than were seen, these
@@ -145,7 +145,7 @@ impl QueueFigures {
 
     /// Returns `None` if the running jobs are not known.
     pub(super) fn demand(&self) -> Option<Demand> {
-        let running = self.workers.as_ref().map(|workers| workers.held_by_staying + workers.lost)?;
+        let running = self.workers.as_ref().map(|workers| workers.running_on_active + workers.lost)?;
         Some(Demand { waiting: if self.paused { 0 } else { self.waiting }, running })
     }
 }
@@ -154,18 +154,18 @@ impl WorkerFigures {
     fn of(queue: &str, workers: &[WorkerOverview]) -> Self {
         let present: Vec<_> =
             workers.iter().filter(|worker| !worker.stale && worker.record.listens_to(queue)).collect();
-        let staying: Vec<_> = present.iter().copied().filter(|worker| !worker.record.draining).collect();
-        let slots: u64 = staying.iter().map(|worker| worker.record.slots_for(queue)).sum();
+        let active: Vec<_> = present.iter().copied().filter(|worker| !worker.record.draining).collect();
+        let slots: u64 = active.iter().map(|worker| worker.record.slots_for(queue)).sum();
         Self {
-            workers: staying.len() as u64,
-            draining: (present.len() - staying.len()) as u64,
+            workers: active.len() as u64,
+            draining: (present.len() - active.len()) as u64,
             slots,
-            ready_workers: staying.iter().filter(|worker| worker.record.has_slot_for(queue)).count() as u64,
-            slots_per_worker: (!staying.is_empty()).then(|| slots as f64 / staying.len() as f64),
-            circuits_open: staying.iter().filter(|worker| worker.record.has_open_circuit(queue)).count()
+            ready_workers: active.iter().filter(|worker| worker.record.has_slot_for(queue)).count() as u64,
+            slots_per_worker: (!active.is_empty()).then(|| slots as f64 / active.len() as f64),
+            circuits_open: active.iter().filter(|worker| worker.record.has_open_circuit(queue)).count()
                 as u64,
-            held: present.iter().map(|worker| worker.record.running_of(queue)).sum(),
-            held_by_staying: staying.iter().map(|worker| worker.record.running_of(queue)).sum(),
+            running: present.iter().map(|worker| worker.record.running_of(queue)).sum(),
+            running_on_active: active.iter().map(|worker| worker.record.running_of(queue)).sum(),
             lost: 0,
         }
     }

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::figures::QueueFigures;
 
 /// The time for which outages are kept: a worker that has died must not count for as long as each second reading fails.
-const KEPT: Duration = Duration::from_secs(3_600);
+const OUTAGES_KEPT_FOR: Duration = Duration::from_secs(3_600);
 
 /// The readings of the records of workers.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl Readings {
     }
 
     pub(super) fn succeeded(&mut self, at: Instant) {
-        self.outages.retain(|(_, to)| at.saturating_duration_since(*to) < KEPT);
+        self.outages.retain(|(_, to)| at.saturating_duration_since(*to) < OUTAGES_KEPT_FOR);
         self.outages.extend(self.failing_since.take().map(|since| (since, at)));
         self.last = Some(at);
     }

@@ -34,7 +34,7 @@ pub use totals::{KindTotals, Totals};
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// The time for which [`Snapshots::within`] does not repeat a refresh that failed.
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// The age from which [`Snapshots::latest`] refuses a snapshot, unless six intervals are longer.
 const MAX_AGE: Duration = Duration::from_secs(60);
@@ -56,7 +56,7 @@ const MAX_AGE: Duration = Duration::from_secs(60);
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone)]
-pub struct Snapshots(Arc<Inner>);
+pub struct Snapshots(Arc<SnapshotSource>);
 
 /// The reason why there are no figures, for people.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -67,25 +67,25 @@ pub struct Unavailable {
 }
 
 #[derive(Debug)]
-struct Inner {
+struct SnapshotSource {
     admin: Admin,
     every: Duration,
-    state: Mutex<State>,
+    state: Mutex<RefreshState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RefreshState {
     last: Option<Arc<Snapshot>>,
     /// The last snapshot with the records of workers.
-    whole: Option<Arc<Snapshot>>,
+    last_with_workers: Option<Arc<Snapshot>>,
     collected: refresh::Collected,
     /// Fires when the refresh under way has ended.
-    under_way: Option<CancellationToken>,
+    refreshing: Option<CancellationToken>,
     stats: RefreshStats,
     /// The end of the last refresh that failed, and the changes made before its begin.
     failed: Option<(Instant, u64)>,
     /// The time of the last call of `latest`.
-    asked: Option<Instant>,
+    last_request: Option<Instant>,
     is_polling: bool,
     /// The changes that the operators of this process have made.
     changes: u64,
@@ -118,7 +118,7 @@ impl Snapshots {
     }
 
     fn with(admin: Admin, every: Duration) -> Self {
-        Self(Arc::new(Inner { admin, every, state: Mutex::default() }))
+        Self(Arc::new(SnapshotSource { admin, every, state: Mutex::default() }))
     }
 
     /// Returns new snapshots, which share nothing with these, with this refresh interval of [`latest`](Self::latest), which refreshes while
@@ -159,7 +159,7 @@ impl Snapshots {
                 return Ok(snapshot);
             }
             let failed = self.state().failed;
-            if failed.is_some_and(|(at, before)| at + age.min(RETRY) > asked && before >= changes) {
+            if failed.is_some_and(|(at, before)| at + age.min(RETRY_DELAY) > asked && before >= changes) {
                 break;
             }
             self.refresh().await;
@@ -203,8 +203,9 @@ impl Snapshots {
         if latest.workers.is_ok() {
             return Ok(latest);
         }
-        let whole = self.state().whole.clone().filter(|whole| whole.taken.elapsed() <= self.max_age());
-        Ok(whole.unwrap_or(latest))
+        let last =
+            self.state().last_with_workers.clone().filter(|last| last.taken.elapsed() <= self.max_age());
+        Ok(last.unwrap_or(latest))
     }
 
     /// Returns the last snapshot, however old.
@@ -226,7 +227,7 @@ impl Snapshots {
         Unavailable { reason }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RefreshState> {
         lock(&self.0.state)
     }
 }

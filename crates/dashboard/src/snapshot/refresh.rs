@@ -12,16 +12,16 @@ use tokio_util::sync::CancellationToken;
 use super::figures::{Demand, QueueFigures};
 use super::lost::Readings;
 use super::totals::{Counting, QueueRuns, Totals};
-use super::{Inner, Snapshots};
+use super::{SnapshotSource, Snapshots};
 
 /// The time after the last request for which snapshots are refreshed.
-const LINGER: Duration = Duration::from_secs(300);
+const POLL_LINGER: Duration = Duration::from_secs(300);
 /// The time after which a refresh fails. Those who wait get the error, and the last snapshot stays.
-const TIMEOUT: Duration = Duration::from_secs(20);
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(20);
 /// The time for which rates are measured.
-const WINDOW: Duration = Duration::from_secs(60);
+const RATE_WINDOW: Duration = Duration::from_secs(60);
 /// The time for which demands are kept: twice the interval of workers' records, because a job that was just fetched is not yet in a record.
-const HOLD: Duration = Duration::from_secs(30);
+const DEMAND_WINDOW: Duration = Duration::from_secs(30);
 
 /// The figures of one moment.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub(super) struct Collected {
 
 /// The time of a snapshot, for intervals and for readers, and the changes made before.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
+struct SnapshotTime {
     taken: Instant,
     as_of: Timestamp,
     changes: u64,
@@ -72,11 +72,11 @@ impl Snapshots {
     pub(super) async fn refresh(&self) {
         let done = {
             let mut state = self.state();
-            match state.under_way.clone().filter(|done| !done.is_cancelled()) {
+            match state.refreshing.clone().filter(|done| !done.is_cancelled()) {
                 Some(done) => done,
                 None => {
                     let done = CancellationToken::new();
-                    state.under_way = Some(done.clone());
+                    state.refreshing = Some(done.clone());
                     // A task of its own: if the caller gives up, others still get the result.
                     tokio::spawn(take(self.clone(), done.clone()));
                     done
@@ -89,7 +89,7 @@ impl Snapshots {
     /// Starts the task that refreshes in the background, unless it runs.
     pub(super) fn keep_polling(&self) {
         let mut state = self.state();
-        state.asked = Some(Instant::now());
+        state.last_request = Some(Instant::now());
         if !std::mem::replace(&mut state.is_polling, true) {
             tokio::spawn(poll(Arc::downgrade(&self.0), self.0.every));
         }
@@ -98,14 +98,14 @@ impl Snapshots {
     /// Returns false, and marks the task as ended, if there was no request for a while.
     fn is_wanted(&self) -> bool {
         let mut state = self.state();
-        state.is_polling = state.asked.is_some_and(|at| at.elapsed() < LINGER);
+        state.is_polling = state.last_request.is_some_and(|at| at.elapsed() < POLL_LINGER);
         state.is_polling
     }
 }
 
-async fn poll(inner: std::sync::Weak<Inner>, every: Duration) {
+async fn poll(source: std::sync::Weak<SnapshotSource>, every: Duration) {
     loop {
-        let Some(snapshots) = inner.upgrade().map(Snapshots) else { return };
+        let Some(snapshots) = source.upgrade().map(Snapshots) else { return };
         if !snapshots.is_wanted() {
             return;
         }
@@ -121,8 +121,8 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
     let (taken, changes) = (Instant::now(), snapshots.state().changes);
     let now = snapshots.0.admin.storage().runtime().clock().now();
     let as_of = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH);
-    let read = timeout(TIMEOUT, read(&snapshots.0.admin)).await;
-    let read = read.unwrap_or_else(|_| Err(format!("no answer within {TIMEOUT:?}")));
+    let read = timeout(REFRESH_TIMEOUT, read(&snapshots.0.admin)).await;
+    let read = read.unwrap_or_else(|_| Err(format!("no answer within {REFRESH_TIMEOUT:?}")));
     let mut unread = None;
     let mut state = snapshots.state();
     state.stats.last_duration = taken.elapsed();
@@ -131,10 +131,10 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
             state.stats.succeeded += 1;
             state.stats.last_error = None;
             unread = workers.as_ref().err().cloned();
-            let moment = Moment { taken, as_of, changes };
+            let moment = SnapshotTime { taken, as_of, changes };
             let snapshot = Arc::new(state.collected.snapshot(moment, queues, workers));
             if snapshot.workers.is_ok() {
-                state.whole = Some(Arc::clone(&snapshot));
+                state.last_with_workers = Some(Arc::clone(&snapshot));
             }
             state.last = Some(snapshot);
         }
@@ -155,9 +155,9 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
     }
 }
 
-type Workers = Result<Vec<WorkerOverview>, String>;
+type WorkerRecords = Result<Vec<WorkerOverview>, String>;
 
-async fn read(admin: &Admin) -> Result<(Vec<QueueOverview>, Workers), String> {
+async fn read(admin: &Admin) -> Result<(Vec<QueueOverview>, WorkerRecords), String> {
     // With all causes, in one line.
     let text = |error| format!("{error:?}");
     // Records that do not come within 8 seconds are left out: the exporter answers after 9.
@@ -166,12 +166,17 @@ async fn read(admin: &Admin) -> Result<(Vec<QueueOverview>, Workers), String> {
 }
 
 impl Collected {
-    fn snapshot(&mut self, at: Moment, overviews: Vec<QueueOverview>, workers: Workers) -> Snapshot {
-        let Moment { taken, as_of, changes } = at;
+    fn snapshot(
+        &mut self,
+        at: SnapshotTime,
+        overviews: Vec<QueueOverview>,
+        workers: WorkerRecords,
+    ) -> Snapshot {
+        let SnapshotTime { taken, as_of, changes } = at;
         if let Ok(workers) = &workers {
             self.readings.succeeded(taken);
             self.counting.add(as_of, workers.iter().map(|worker| &worker.record));
-            keep(&mut self.runs, WINDOW, (taken, self.counting.by_queue()));
+            keep(&mut self.runs, RATE_WINDOW, (taken, self.counting.by_queue()));
         } else {
             self.readings.failed(taken);
         }
@@ -188,7 +193,7 @@ impl Collected {
             queues.insert(overview.name.clone(), figures);
         }
         let demands = queues.iter().filter_map(|(name, figures)| Some((name.clone(), figures.demand()?)));
-        keep(&mut self.demands, HOLD, (taken, demands.collect()));
+        keep(&mut self.demands, DEMAND_WINDOW, (taken, demands.collect()));
         let held =
             |name: &String| self.demands.iter().filter_map(|(_, all)| all.get(name)).copied().collect();
         let known = queues.iter().filter(|(_, figures)| figures.workers.is_some());

@@ -8,9 +8,9 @@ use jobqueue_admin::{Counters, HISTOGRAM_BOUNDS, ListeningQueue, WorkerRecord};
 /// The kind used for messages that no worker has a handler for: senders can use any number of kinds.
 const OTHER_KINDS: &str = "other";
 /// The most kinds of relays that are counted by their names. The senders of the jobs choose them.
-const MAX_RELAYED: usize = 200;
+const MAX_RELAYED_KINDS: usize = 200;
 /// The most workers whose last counters are kept after they have gone.
-const MAX_GONE: usize = 10_000;
+const MAX_SEEN_WORKERS: usize = 10_000;
 
 /// A queue and a kind.
 type Key = (String, String);
@@ -29,11 +29,11 @@ pub(super) struct Counting {
     /// The kinds of jobs that relays have forwarded.
     relayed: BTreeSet<Key>,
     /// The counters of each worker when it was last seen.
-    seen: BTreeMap<String, BTreeMap<Key, KindTotals>>,
+    last_counters: BTreeMap<String, BTreeMap<Key, KindTotals>>,
     /// The run times of all workers, also those before this process began to watch.
     runs: BTreeMap<String, QueueRuns>,
     /// The time of the last snapshot.
-    looked: Option<Timestamp>,
+    last_snapshot: Option<Timestamp>,
 }
 
 /// The sums of one kind on one queue.
@@ -94,12 +94,12 @@ impl Counting {
     ) {
         for record in records.clone() {
             let counted = self.counters(record);
-            let before = self.seen.insert(record.id.clone(), counted.clone());
+            let before = self.last_counters.insert(record.id.clone(), counted.clone());
             // Of a worker that is seen late, a record may have been missed: only what it does from now on is known to be new.
             // Its clock may differ from that of this process: each measures a time of its own.
             let is_new = self
-                .looked
-                .is_some_and(|looked| run_time(record).is_some_and(|ran| ran <= now.duration_since(looked)));
+                .last_snapshot
+                .is_some_and(|last| run_time(record).is_some_and(|ran| ran <= now.duration_since(last)));
             for (key, totals) in counted {
                 let new = totals.since(before.as_ref().and_then(|before| before.get(&key)));
                 let runs = self.runs.entry(key.0.clone()).or_default();
@@ -111,10 +111,10 @@ impl Counting {
                 }
             }
         }
-        self.looked = Some(now);
-        if self.seen.len() > MAX_GONE {
+        self.last_snapshot = Some(now);
+        if self.last_counters.len() > MAX_SEEN_WORKERS {
             let present: BTreeSet<&str> = records.map(|record| record.id.as_str()).collect();
-            self.seen.retain(|id, _| present.contains(id.as_str()));
+            self.last_counters.retain(|id, _| present.contains(id.as_str()));
         }
     }
 
@@ -147,7 +147,7 @@ impl Counting {
         if !record.queues.iter().any(takes) {
             return false;
         }
-        if self.relayed.len() < MAX_RELAYED {
+        if self.relayed.len() < MAX_RELAYED_KINDS {
             self.relayed.insert(key.clone());
         }
         self.relayed.contains(key)
@@ -248,17 +248,21 @@ mod tests {
             counters.kind = kind;
             counters
         };
-        relay.counters = (0..2 * MAX_RELAYED).map(|number| of_kind(number.to_string())).collect();
+        relay.counters = (0..2 * MAX_RELAYED_KINDS).map(|number| of_kind(number.to_string())).collect();
         relay.counters.push(of_kind(String::new()));
         totals.add(at(6_020), [relay.clone()].iter());
         assert_eq!(completed(&totals, "0"), Some(1));
-        assert_eq!(completed(&totals, "other"), Some(MAX_RELAYED as u64 + 2), "a bound, and what is no job");
-        assert_eq!(totals.totals.iter().count(), MAX_RELAYED + 1);
+        assert_eq!(
+            completed(&totals, "other"),
+            Some(MAX_RELAYED_KINDS as u64 + 2),
+            "a bound, and what is no job"
+        );
+        assert_eq!(totals.totals.iter().count(), MAX_RELAYED_KINDS + 1);
     }
 
     // D17
     #[test]
-    fn only_what_ended_since_the_first_snapshot_counts() {
+    fn only_deliveries_since_the_first_snapshot_count() {
         let mut totals = Counting::default();
         totals.add(at(6_000), [worker("a", 10, 500)].iter());
         assert_eq!(completed(&totals, "mail"), Some(0));

@@ -11,7 +11,7 @@ use crate::browser::filters;
 use crate::browser::redact::Field;
 use crate::browser::text::line;
 
-const SHOWN: usize = 500;
+const MAX_SHOWN: usize = 500;
 
 #[derive(Template)]
 #[template(path = "batches.html")]
@@ -41,8 +41,8 @@ pub(crate) async fn all(request: AuthorizedRequest, _: Fields) -> Result<Answer,
     let look = request.app.looks.latest().await?;
     let found = request.app.reads.get("", request.app.admin.batches()).await?;
     let mut tree = found.tree();
-    let more = tree.len().saturating_sub(SHOWN);
-    tree.truncate(SHOWN);
+    let more = tree.len().saturating_sub(MAX_SHOWN);
+    tree.truncate(MAX_SHOWN);
     let layout = Layout::new(&request, "batches", "Batches").with_look(&look).live(&request, &look);
     Ok(Answer::Page(Batches { layout, tree, more, complete: found.complete }.render()?))
 }

@@ -10,7 +10,7 @@ use super::{Answer, Layout, PageError, operation};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
-use crate::browser::operations::{Order, Verb};
+use crate::browser::operations::{OperationSpec, Verb};
 use crate::browser::text::{known, line};
 
 #[derive(Template)]
@@ -68,7 +68,7 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
     let operations = request.app.operations.of_queue(queue);
     let started = operations.iter().take(5).map(|operation| Started {
         id: operation.id.clone(),
-        verb: operation.order.verb.name(),
+        verb: operation.spec.verb.name(),
         operator: line(&operation.operator),
         runs: operation.is_running(),
     });
@@ -99,7 +99,7 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
 pub(crate) async fn preview(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let queue = fields.required("queue")?.to_owned();
     let selection = Selection::read(&fields, &request.app.redactor)?;
-    start(&request, Order { verb: Verb::Preview, queue, selection, per_second: None, canary: None })
+    start(&request, OperationSpec { verb: Verb::Preview, queue, selection, per_second: None, canary: None })
 }
 
 /// Puts back the dead letters of a preview, or that of one job.
@@ -113,7 +113,7 @@ pub(crate) async fn redrive(request: AuthorizedRequest, fields: Fields) -> Resul
     let canary = fields.number::<u64>("canary")?;
     let (plan, selection) = plan(&request, &fields)?;
     let queue = plan.queue.clone();
-    start(&request, Order { verb: Verb::Redrive(plan), queue, selection, per_second, canary })
+    start(&request, OperationSpec { verb: Verb::Redrive(plan), queue, selection, per_second, canary })
 }
 
 /// Deletes the dead letters of a preview, or that of one job, if the operator has typed the name of their queue.
@@ -123,7 +123,10 @@ pub(crate) async fn purge(request: AuthorizedRequest, fields: Fields) -> Result<
     if fields.text("confirm") != Some(&queue) {
         return Err(PageError::invalid("nothing was deleted: the typed name does not match the queue"));
     }
-    start(&request, Order { verb: Verb::Purge(plan), queue, selection, per_second: None, canary: None })
+    start(
+        &request,
+        OperationSpec { verb: Verb::Purge(plan), queue, selection, per_second: None, canary: None },
+    )
 }
 
 /// Returns what a preview has found, and the filter by which it looked; without a preview the dead letter of one job.
@@ -137,8 +140,8 @@ fn plan(request: &AuthorizedRequest, fields: &Fields) -> Result<(DeadLetterPlan,
         return Ok((plan, selection));
     };
     let operation = operation::find(request, preview)?;
-    match (&operation.order.verb, operation.progress().ended) {
-        (Verb::Preview, Some(Ok(report))) => Ok((report.plan(), operation.order.selection.clone())),
+    match (&operation.spec.verb, operation.progress().ended) {
+        (Verb::Preview, Some(Ok(report))) => Ok((report.plan(), operation.spec.selection.clone())),
         (Verb::Preview, _) => {
             Err(PageError::invalid("nothing was changed: the preview has found nothing yet"))
         }
@@ -146,14 +149,14 @@ fn plan(request: &AuthorizedRequest, fields: &Fields) -> Result<(DeadLetterPlan,
     }
 }
 
-fn start(request: &AuthorizedRequest, order: Order) -> Result<Answer, PageError> {
-    request.admin.require(order.verb.action(), &format!("dead letters of {}", order.queue))?;
+fn start(request: &AuthorizedRequest, spec: OperationSpec) -> Result<Answer, PageError> {
+    request.admin.require(spec.verb.action(), &format!("dead letters of {}", spec.queue))?;
     let app = std::sync::Arc::downgrade(&request.app);
     let ended = move || {
         if let Some(app) = app.upgrade() {
             app.changed();
         }
     };
-    let operation = request.app.operations.start(&request.admin, order, ended)?;
+    let operation = request.app.operations.start(&request.admin, spec, ended)?;
     Ok(Answer::Go(format!("operations/{}", operation.id)))
 }

@@ -12,7 +12,7 @@ use crate::browser::fields::{Fields, Given};
 use crate::browser::text::line;
 
 /// The most bytes of a payload in the form.
-const MAX_COPIED: u64 = 512 * 1024;
+const MAX_COPIED_BYTES: u64 = 512 * 1024;
 
 #[derive(Template)]
 #[template(path = "send.html")]
@@ -71,7 +71,7 @@ async fn copied(request: &AuthorizedRequest, fields: &Fields) -> Result<Option<C
     let job = reference(fields)?;
     let path = job_path(&job.queue, job.source.as_deref().unwrap_or_default(), &job.id);
     let found = request.app.reads.get(&path, request.app.admin.explain(&job)).await?;
-    let message = found.message.as_ref().filter(|message| message.payload.bytes() <= MAX_COPIED);
+    let message = found.message.as_ref().filter(|message| message.payload.bytes() <= MAX_COPIED_BYTES);
     let message = message
         .ok_or_else(|| PageError::missing("there is no such message, or it is too large for a form"))?;
     let payload = request.app.reads.get_once(request.app.admin.payload(message)).await?;

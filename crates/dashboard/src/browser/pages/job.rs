@@ -17,8 +17,8 @@ use crate::browser::looks::Look;
 use crate::browser::redact::Field;
 use crate::browser::text::{When, amount, beginning, block, error_text, indented, line};
 
-const ENDED: usize = 20;
-const HEADERS: usize = 100;
+const MAX_ENDS: usize = 20;
+const MAX_HEADERS: usize = 100;
 
 #[derive(Template)]
 #[template(path = "job.html")]
@@ -92,7 +92,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let message = found.message.as_ref();
     let (payload, checkpoint) = contents(&request, message, fields.text("show") == Some("content")).await;
     let access = request.admin.access();
-    let (place, summary, reasons) = standing(&request, &found, has_ended(&found));
+    let (place, summary, reasons) = place_and_reasons(&request, &found, has_ended(&found));
     let mut layout = Layout::new(&request, "overview", format!("Job {}", line(&job.id)))
         .with_look(&look)
         .noticed(fields.text("done"));
@@ -115,7 +115,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         batch: message.and_then(batch_of),
         may_be_child: message.is_some_and(RawJob::may_be_child),
         headers: headers(&request, message),
-        more_headers: message.map_or(0, |message| message.headers.len().saturating_sub(HEADERS)),
+        more_headers: message.map_or(0, |message| message.headers.len().saturating_sub(MAX_HEADERS)),
         moments: moments(&request, &found, &ended),
         older: searched_to.as_deref().map(|time| (When::read(time), older(&job, time))),
         unread_journal,
@@ -140,7 +140,7 @@ async fn journal(
     request: &AuthorizedRequest,
     job: &JobReference,
 ) -> Result<(Vec<HistoryRecord>, Option<String>, Option<String>), PageError> {
-    let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(ENDED);
+    let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(MAX_ENDS);
     let page = match part(request, &path(job), request.app.admin.history(&filter)).await? {
         Ok(page) => page,
         Err(reason) => return Ok((Vec::new(), None, Some(reason))),
@@ -175,7 +175,7 @@ fn has_ended(found: &Explanation) -> bool {
 }
 
 /// Returns where the job stands, a sentence about that, and the reasons why it does not run.
-fn standing(
+fn place_and_reasons(
     request: &AuthorizedRequest,
     found: &Explanation,
     has_ended: bool,
@@ -258,7 +258,7 @@ fn headers(request: &AuthorizedRequest, message: Option<&RawJob>) -> Vec<(String
         (line(name), shown(request, &message.queue, &message.kind, Field::Header(name), value))
     };
     let all = message.into_iter().flat_map(|message| message.headers.iter().map(move |pair| (message, pair)));
-    all.take(HEADERS).map(|(message, (name, value))| header(message, name, value)).collect()
+    all.take(MAX_HEADERS).map(|(message, (name, value))| header(message, name, value)).collect()
 }
 
 /// Returns what is shown of the payload and of the checkpoint of a job.
@@ -308,11 +308,11 @@ async fn content(
 
 /// Returns the first bytes as hexadecimal digits, and the number of the others.
 fn hexadecimal(bytes: &[u8]) -> (String, usize) {
-    const SHOWN: usize = 4096;
-    let lines = bytes.chunks(16).take(SHOWN / 16);
+    const MAX_BYTES: usize = 4096;
+    let lines = bytes.chunks(16).take(MAX_BYTES / 16);
     let digits = |line: &[u8]| line.iter().map(|byte| format!("{byte:02x} ")).collect::<String>();
     let text = lines.map(|line| digits(line).trim_end().to_owned()).collect::<Vec<_>>().join("\n");
-    (text, bytes.len().saturating_sub(SHOWN))
+    (text, bytes.len().saturating_sub(MAX_BYTES))
 }
 
 pub(crate) async fn cancel(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {

@@ -32,7 +32,7 @@ use crate::browser::looks::{Look, Unread};
 use crate::browser::text::{Sum, When, error_text, line};
 
 /// The longest wait for a part of a page: the rest is known without it.
-const PART_PATIENCE: Duration = Duration::from_secs(8);
+const PART_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The answer to a request that succeeded.
 #[derive(Debug)]
@@ -121,9 +121,9 @@ async fn part<V: Any + Send + Sync>(
     question: &str,
     read: impl Future<Output = Result<V, Error>>,
 ) -> Result<Result<Arc<V>, String>, PageError> {
-    let read = timeout(PART_PATIENCE, request.app.reads.get_part(question, read)).await;
+    let read = timeout(PART_TIMEOUT, request.app.reads.get_part(question, read)).await;
     read.map_or_else(
-        |_| Ok(Err(format!("no answer within {PART_PATIENCE:?}; it is read again with each look, and may need longer than that"))),
+        |_| Ok(Err(format!("no answer within {PART_TIMEOUT:?}; it is read again with each look, and may need longer than that"))),
         or_reason,
     )
 }

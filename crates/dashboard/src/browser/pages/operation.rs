@@ -10,19 +10,19 @@ use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::filters;
-use crate::browser::operations::{Operation, Order, Progress, Verb};
+use crate::browser::operations::{Operation, OperationProgress, OperationSpec, Verb};
 use crate::browser::redact::Field;
 use crate::browser::text::{amount, line};
 
-const NAMED: usize = 100;
+const MAX_NAMED: usize = 100;
 
 #[derive(Template)]
 #[template(path = "operation.html")]
 struct OperationPage<'a> {
     layout: Layout,
     operation: &'a Operation,
-    order: &'a Order,
-    progress: &'a Progress,
+    spec: &'a OperationSpec,
+    progress: &'a OperationProgress,
     runs: bool,
     /// The errors of a preview's dead letters.
     errors: Vec<ErrorRow>,
@@ -46,10 +46,10 @@ struct OperationPage<'a> {
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let operation = find(&request, fields.required("operation")?)?;
     let look = request.app.looks.latest().await?;
-    let (progress, order) = (operation.progress(), &operation.order);
+    let (progress, spec) = (operation.progress(), &operation.spec);
     let access = request.admin.access();
     let runs = progress.ended.is_none();
-    let mut layout = Layout::new(&request, "dead", format!("{} of {}", order.verb.name(), order.queue))
+    let mut layout = Layout::new(&request, "dead", format!("{} of {}", spec.verb.name(), spec.queue))
         .with_look(&look)
         .noticed(fields.text("done"));
     if runs {
@@ -57,36 +57,36 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     }
     let report = progress.ended.iter().flatten().next();
     let errors = report.map(|report| report.errors.as_slice()).unwrap_or_default();
-    let outcome = match (&order.verb, report) {
+    let outcome = match (&spec.verb, report) {
         (Verb::Redrive(_), Some(report)) => Some(outcome_of(&request, &operation.id, report).await),
         _ => None,
     };
     let stopped = report.and_then(|report| report.stopped.as_deref());
-    let stopped = stopped.map(|why| shown(&request, &order.queue, "", Field::Error, why));
+    let stopped = stopped.map(|why| shown(&request, &spec.queue, "", Field::Error, why));
     let known = outcome.as_deref().and_then(|outcome| outcome.as_ref().ok());
-    let died = known.iter().flat_map(|outcome| &outcome.dead_again).take(NAMED).map(|died| {
+    let died = known.iter().flat_map(|outcome| &outcome.dead_again).take(MAX_NAMED).map(|died| {
         let JobReference { queue, source, id, .. } = &died.job;
         let error = shown(&request, queue, "", Field::Error, died.error.as_deref().unwrap_or("-"));
         (job_path(queue, source.as_deref().unwrap_or_default(), id), line(id), error)
     });
     let died = died.collect();
-    let skipped = progress.ended.iter().flatten().flat_map(|report| &report.skipped).take(NAMED);
+    let skipped = progress.ended.iter().flatten().flat_map(|report| &report.skipped).take(MAX_NAMED);
     let page = OperationPage {
         layout,
         operation: &operation,
-        order,
+        spec,
         runs,
-        errors: ErrorRow::all(&request, &order.queue, &order.selection, errors),
+        errors: ErrorRow::all(&request, &spec.queue, &spec.selection, errors),
         more_errors: ErrorRow::unshown(errors),
         ungrouped: report.map_or(0, |report| report.ungrouped),
         skipped: skipped
-            .map(|job| (job, shown(&request, &order.queue, "", Field::Error, &job.error)))
+            .map(|job| (job, shown(&request, &spec.queue, "", Field::Error, &job.error)))
             .collect(),
         progress: &progress,
         stopped,
         outcome,
         died,
-        may_stop: runs && access.allows(order.verb.action()),
+        may_stop: runs && access.allows(spec.verb.action()),
         may_inspect: access.allows(Action::Inspect),
         may_redrive: access.allows(Action::Redrive),
         may_purge: access.allows(Action::Purge),

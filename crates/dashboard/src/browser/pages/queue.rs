@@ -33,10 +33,10 @@ struct QueuePage<'a> {
     /// The groups if the viewer has asked for them, or the reason why they cannot be read.
     groups: Option<Result<Groups, String>>,
     chart: Chart,
-    may: May,
+    may: AllowedActions,
 }
 
-struct May {
+struct AllowedActions {
     pause: bool,
     /// True if it may replace the pause that holds.
     repause: bool,
@@ -107,9 +107,9 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
-fn may(request: &AuthorizedRequest, paused: Option<bool>) -> May {
+fn may(request: &AuthorizedRequest, paused: Option<bool>) -> AllowedActions {
     let access = request.admin.access();
-    May {
+    AllowedActions {
         pause: access.allows(Action::Pause) && paused != Some(true),
         repause: access.allows(Action::Pause) && paused == Some(true),
         resume: access.allows(Action::Resume) && paused != Some(false),
@@ -120,15 +120,15 @@ fn may(request: &AuthorizedRequest, paused: Option<bool>) -> May {
 
 /// Returns the first running jobs of the queue, and the number of the others.
 fn runs(request: &AuthorizedRequest, look: &Look, queue: &str) -> (Vec<Run>, usize) {
-    const SHOWN: usize = 100;
+    const MAX_RUNS: usize = 100;
     let jobs = look.present().flat_map(|worker| worker.record.running.iter().map(move |job| (worker, job)));
     let mut jobs = jobs.filter(|(_, job)| job.queue == queue);
-    let shown = jobs.by_ref().take(SHOWN).map(|(worker, job)| Run::new(request, worker, job)).collect();
+    let shown = jobs.by_ref().take(MAX_RUNS).map(|(worker, job)| Run::new(request, worker, job)).collect();
     (shown, jobs.count())
 }
 
 fn group(request: &AuthorizedRequest, queue: &str, group: &GroupOverview) -> Group {
-    const SHOWN: usize = 10;
+    const MAX_ENTRIES: usize = 10;
     let key = match &group.key {
         Some(key) => shown(request, queue, "", Field::Key, key),
         None => format!("(group {})", line(&group.group)),
@@ -140,15 +140,15 @@ fn group(request: &AuthorizedRequest, queue: &str, group: &GroupOverview) -> Gro
     Group {
         key,
         is_first_known: group.is_first_known,
-        entries: group.entries.iter().take(SHOWN).map(entry).collect(),
-        more: group.entries.len().saturating_sub(SHOWN),
+        entries: group.entries.iter().take(MAX_ENTRIES).map(entry).collect(),
+        more: group.entries.len().saturating_sub(MAX_ENTRIES),
     }
 }
 
 pub(crate) async fn create(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.text("queue").ok_or_else(|| PageError::invalid("the name of the queue is missing"))?;
     let done = if request.admin.create_queue(name).await? { "created" } else { "exists" };
-    Ok(to(name, done))
+    Ok(redirect(name, done))
 }
 
 pub(crate) async fn pause(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
@@ -160,7 +160,7 @@ pub(crate) async fn pause(request: AuthorizedRequest, fields: Fields) -> Result<
         .given(fields.text("note"), PauseOptions::note)
         .given(replaces, PauseOptions::replacing_shown);
     let done = if request.admin.pause_with(name, options).await? { "paused" } else { "unchanged" };
-    Ok(to(name, done))
+    Ok(redirect(name, done))
 }
 
 pub(crate) async fn resume(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
@@ -175,7 +175,7 @@ pub(crate) async fn resume(request: AuthorizedRequest, fields: Fields) -> Result
         true => "resumed",
         false => "unchanged",
     };
-    Ok(to(name, done))
+    Ok(redirect(name, done))
 }
 
 /// Sets one setting, or removes it if its value is empty.
@@ -185,13 +185,13 @@ pub(crate) async fn settings_change(request: AuthorizedRequest, fields: Fields) 
         fields.text("name").ok_or_else(|| PageError::invalid("the name of the setting is missing"))?;
     let plan = request.admin.plan_settings(name, [(setting, fields.text("value"))]).await?;
     if plan.is_empty() {
-        return Ok(to(name, "unchanged"));
+        return Ok(redirect(name, "unchanged"));
     }
     request.admin.apply_settings(&plan).await?;
-    Ok(to(name, "settings"))
+    Ok(redirect(name, "settings"))
 }
 
 /// Returns to the page of the queue. The name has passed the storage, so that it holds nothing to encode.
-fn to(queue: &str, done: &str) -> Answer {
+fn redirect(queue: &str, done: &str) -> Answer {
     Answer::Go(format!("queues/{queue}?done={done}"))
 }

@@ -66,12 +66,12 @@ pub(crate) struct Run {
     pub(crate) max_attempts: u32,
     pub(crate) since: When,
     pub(crate) ran: String,
-    pub(crate) progress: Option<Progress>,
+    pub(crate) progress: Option<RunProgress>,
     pub(crate) worker: String,
     pub(crate) cancelling: bool,
 }
 
-pub(crate) struct Progress {
+pub(crate) struct RunProgress {
     pub(crate) done: u64,
     /// 0 if it is not known.
     pub(crate) total: u64,
@@ -80,7 +80,7 @@ pub(crate) struct Progress {
 
 impl Run {
     pub(crate) fn new(request: &AuthorizedRequest, worker: &WorkerOverview, job: &RunningJob) -> Self {
-        let progress = job.progress.as_ref().map(|progress| Progress {
+        let progress = job.progress.as_ref().map(|progress| RunProgress {
             done: progress.done,
             total: progress.total,
             text: shown(request, &job.queue, &job.kind, Field::Progress, &progress.text),
@@ -156,11 +156,11 @@ pub(crate) struct ErrorRow {
 }
 
 impl ErrorRow {
-    const SHOWN: usize = 50;
+    const MAX_SHOWN: usize = 50;
 
     /// Returns the number of groups that a page does not show.
     pub(crate) fn unshown(errors: &[ErrorGroup]) -> usize {
-        errors.len().saturating_sub(Self::SHOWN)
+        errors.len().saturating_sub(Self::MAX_SHOWN)
     }
 
     pub(crate) fn all(
@@ -189,6 +189,6 @@ impl ErrorRow {
                 id: line(&group.sample.id),
             }
         };
-        errors.iter().take(Self::SHOWN).map(row).collect()
+        errors.iter().take(Self::MAX_SHOWN).map(row).collect()
     }
 }

@@ -11,7 +11,7 @@ use jobqueue_admin::{DeadLetterFilter, HistoryFilter, HistoryPage, HistoryRecord
 use tokio::time::timeout;
 
 use super::rows::{job_path, shown};
-use super::{Answer, Layout, PART_PATIENCE, PageError, or_reason, part};
+use super::{Answer, Layout, PART_TIMEOUT, PageError, or_reason, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
@@ -19,9 +19,9 @@ use crate::browser::looks::Look;
 use crate::browser::redact::Field;
 use crate::browser::text::{When, encoded, line};
 
-const SHOWN: usize = 200;
+const PAGE_SIZE: usize = 200;
 
-const AT_ONCE: usize = 8;
+const CONCURRENT_READS: usize = 8;
 
 #[derive(Template)]
 #[template(path = "search.html")]
@@ -92,7 +92,7 @@ async fn journal(
     fields: &Fields,
     id: Option<&str>,
 ) -> Result<Result<Arc<HistoryPage>, String>, PageError> {
-    let filter = filter(fields)?.limit(SHOWN).given(id, HistoryFilter::id);
+    let filter = filter(fields)?.limit(PAGE_SIZE).given(id, HistoryFilter::id);
     let question = format!("{filter:?}");
     let read = request.app.admin.history(&filter);
     match id {
@@ -159,7 +159,7 @@ async fn find(
         let (request, id) = (request.clone(), id.to_owned());
         async move { in_queue(&request, name, &id, only.is_some()).await }
     });
-    let looks: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
+    let looks: Vec<_> = stream::iter(looks).buffered(CONCURRENT_READS).collect().await;
     for (more, failed) in looks {
         found.extend(more);
         unread.extend(failed);
@@ -197,7 +197,7 @@ async fn in_queue(
         let open = reads.get(&question, admin.open_messages(&queue, &ids)).await;
         (open, reads.get(&question, async { admin.dead_letters(&queue, &dead).await }).await)
     };
-    let Ok((waiting, dead)) = timeout(PART_PATIENCE, read).await else { return (Vec::new(), Some(queue)) };
+    let Ok((waiting, dead)) = timeout(PART_TIMEOUT, read).await else { return (Vec::new(), Some(queue)) };
     // A queue that was deleted since, or whose name is too long for dead letters, has none. One that the address names may be misspelt.
     let has_failed = |e: &Error| !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Invalid);
     let failed = waiting.as_ref().is_err_and(|e| is_named || has_failed(e));

@@ -18,7 +18,7 @@ use crate::browser::{filters, json};
 use crate::snapshot::round;
 
 /// The time for which the page waits for one storage. Its row then has what was read last.
-const PATIENCE: Duration = Duration::from_secs(1);
+const STORAGE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Template)]
 #[template(path = "storages.html")]
@@ -64,7 +64,7 @@ impl<'a> StorageRow<'a> {
             read: None,
             cost: None,
         };
-        match request.app.looks.latest_within(PATIENCE).await {
+        match request.app.looks.latest_within(STORAGE_TIMEOUT).await {
             Err(unread @ Unread(_)) => Self { problem: PageError::from(unread).into_parts().1, ..row },
             Ok(Look { figures, error: Some(reason) }) => Self {
                 problem: format!("the storage does not answer: {reason}"),

@@ -10,7 +10,7 @@ use crate::browser::fields::Fields;
 use crate::browser::filters;
 
 /// The most running jobs of a worker, and workers that have gone, that the page shows.
-const SHOWN: usize = 100;
+const MAX_SHOWN: usize = 100;
 
 #[derive(Template)]
 #[template(path = "workers.html")]
@@ -26,13 +26,13 @@ pub(crate) async fn show(request: AuthorizedRequest, _: Fields) -> Result<Answer
     let look = request.app.looks.latest().await?;
     let mut workers = Vec::new();
     for worker in look.present() {
-        let runs = worker.record.running.iter().take(SHOWN).map(|job| Run::new(&request, worker, job));
+        let runs = worker.record.running.iter().take(MAX_SHOWN).map(|job| Run::new(&request, worker, job));
         workers.push((worker, runs.collect()));
     }
     let mut gone: Vec<_> = look.workers().iter().filter(|worker| worker.stale).collect();
     gone.sort_by(|one, other| one.age_seconds.total_cmp(&other.age_seconds));
-    let more_gone = gone.len().saturating_sub(SHOWN);
-    gone.truncate(SHOWN);
+    let more_gone = gone.len().saturating_sub(MAX_SHOWN);
+    gone.truncate(MAX_SHOWN);
     let page = Workers {
         layout: Layout::new(&request, "workers", "Workers").with_look(&look).live(&request, &look),
         workers,

@@ -9,7 +9,7 @@ use jobqueue_admin::{DeadLetterFilter, QueueOverview, RawSend};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::support::{Answer, Browser, filled, operate, reject_all, send};
+use super::support::{Browser, PageResponse, filled, operate, reject_all, send};
 use crate::{Dashboard, Field, Shown};
 
 pub(super) async fn mails(storage: &Storage) -> QueueOverview {
@@ -31,14 +31,14 @@ pub(super) async fn ended(browser: &Browser, location: &str) -> String {
 }
 
 /// Looks for dead letters, and waits until all are found.
-pub(super) async fn previewed(browser: &Browser, fields: &[(&str, &str)]) -> Answer {
+pub(super) async fn previewed(browser: &Browser, fields: &[(&str, &str)]) -> PageResponse {
     let preview = browser.post("/do/preview", fields).await;
     ended(browser, preview.location()).await;
     preview
 }
 
 /// Returns the name of the operation that was started.
-pub(super) fn operation(answer: &Answer) -> &str {
+pub(super) fn operation(answer: &PageResponse) -> &str {
     answer.location().rsplit('/').next().unwrap()
 }
 
@@ -167,7 +167,7 @@ async fn all_dead_letters_that_match_are_counted_then_put_back() {
 }
 
 #[tokio::test]
-async fn purge_wants_the_name_of_the_queue() {
+async fn purge_requires_the_name_of_the_queue() {
     let storage = filled().await;
     let browser = Browser::operating(&storage);
     let preview = previewed(&browser, &[("queue", "mails")]).await;
@@ -184,7 +184,7 @@ async fn purge_wants_the_name_of_the_queue() {
 
 // D1
 #[tokio::test]
-async fn purge_takes_what_its_preview_has_shown() {
+async fn purge_takes_only_the_letters_of_its_preview() {
     let storage = filled().await;
     let browser = Browser::operating(&storage);
     let preview = previewed(&browser, &[("queue", "mails"), ("reason", "rejected")]).await;

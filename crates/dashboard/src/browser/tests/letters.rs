@@ -33,7 +33,7 @@ async fn dead(storage: &Storage) -> u64 {
 }
 
 #[tokio::test]
-async fn page_of_a_dead_letter_changes_no_later_one_of_its_job() {
+async fn page_of_a_dead_letter_changes_no_later_letter() {
     let storage = filled().await;
     let browser = Browser::operating(&storage);
     let (job, list) =
@@ -171,7 +171,7 @@ async fn copy_in_the_form_keeps_the_sender() {
 
 // The storage has moved it, or another program has put it there.
 #[tokio::test]
-async fn letter_that_names_no_message_is_no_later_one_of_its_job() {
+async fn letter_without_a_message_name_is_not_a_later_letter() {
     let storage = filled().await;
     let event = r#"{"specversion":"1.0","id":"plain","source":"/other","type":"mail","data":{"to":"ada"}}"#;
     let poison = QueueName::new("mails-poison").unwrap();

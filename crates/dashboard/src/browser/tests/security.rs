@@ -87,7 +87,7 @@ async fn pages_have_no_inline_script_and_no_inline_style() {
 }
 
 #[tokio::test]
-async fn changing_routes_are_forbidden_to_those_who_only_read() {
+async fn changing_routes_are_forbidden_to_read_only_operators() {
     let events = Arc::new(Mutex::new(Vec::new()));
     let (storage, heard) = (filled().await, Arc::clone(&events));
     let admin = Admin::builder(storage.clone())
@@ -209,7 +209,7 @@ async fn operators_do_what_their_access_allows() {
 
 /// A viewer must not fill the disk of the audit, which would stop the changes of operators.
 #[tokio::test]
-async fn refusal_records_no_text_that_is_no_name() {
+async fn refusal_records_no_invalid_queue_name() {
     let subjects = Arc::<Mutex<Vec<String>>>::default();
     let heard = Arc::clone(&subjects);
     let admin = Admin::builder(filled().await);

@@ -177,7 +177,7 @@ async fn job_is_found_while_the_journal_cannot_be_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn search_says_what_it_could_not_look_at() {
+async fn search_names_what_it_could_not_read() {
     let faulty = Faulty::new(&filled().await);
     let browser = Browser::operating(&faulty.storage());
     let page = browser.page("/search?id=waiting").await;
@@ -202,7 +202,7 @@ async fn cancellation_without_a_worker_says_so() {
 
 // D13
 #[tokio::test(start_paused = true)]
-async fn failed_reading_is_told_by_all_and_not_repeated() {
+async fn failed_reading_is_shown_by_all_and_not_repeated() {
     let faulty = Faulty::new(&filled().await);
     let browser = Browser::operating(&faulty.storage());
     faulty.plan_always(Operation::ListQueues, Fault::Refuse(StoreErrorKind::Unavailable));

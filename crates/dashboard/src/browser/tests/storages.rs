@@ -242,7 +242,7 @@ async fn page_of_all_storages_has_the_guards_of_the_others() {
 }
 
 #[test]
-fn names_that_are_no_path_of_their_own_are_refused() {
+fn invalid_or_reserved_names_are_refused() {
     let join = |names: &[&str]| {
         let dashboards = names.iter().map(|name| (*name, Dashboard::new(Admin::new(Storage::memory()))));
         Dashboard::join(dashboards).map(drop).map_err(|error| error.to_string())

@@ -48,13 +48,13 @@ pub(super) async fn reject_all(storage: &Storage) {
 }
 
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct PageResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) text: String,
 }
 
-impl Answer {
+impl PageResponse {
     pub(super) fn location(&self) -> &str {
         self.headers["location"].to_str().unwrap()
     }
@@ -73,14 +73,14 @@ impl Browser {
         Self::new(Dashboard::new(operate(storage)))
     }
 
-    pub(super) async fn send(&self, request: Request<Body>) -> Answer {
+    pub(super) async fn send(&self, request: Request<Body>) -> PageResponse {
         let response = self.0.clone().oneshot(request).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
-        Answer { status, headers, text: String::from_utf8(body.to_vec()).unwrap() }
+        PageResponse { status, headers, text: String::from_utf8(body.to_vec()).unwrap() }
     }
 
-    pub(super) async fn get(&self, path: &str) -> Answer {
+    pub(super) async fn get(&self, path: &str) -> PageResponse {
         self.send(Request::get(path).body(Body::empty()).unwrap()).await
     }
 
@@ -91,7 +91,7 @@ impl Browser {
     }
 
     /// Sends a form, as a page of the dashboard does.
-    pub(super) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Answer {
+    pub(super) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> PageResponse {
         self.send(form(path, fields).header("sec-fetch-site", "same-origin").body(body(fields)).unwrap())
             .await
     }

@@ -17,7 +17,7 @@ use crate::browser::looks::Looks;
 use crate::snapshot::Snapshots;
 
 #[tokio::test]
-async fn pages_show_what_waits_and_what_died() {
+async fn pages_show_waiting_jobs_and_dead_letters() {
     let storage = filled().await;
     let browser = Browser::operating(&storage);
     let overview = browser.page("/").await;
@@ -39,7 +39,7 @@ async fn pages_show_what_waits_and_what_died() {
 
 // K52
 #[tokio::test(start_paused = true)]
-async fn who_asks_for_figures_rarely_gets_new_ones() {
+async fn rare_requests_for_figures_get_fresh_ones() {
     let snapshots = Snapshots::new(operate(&filled().await));
     for _ in 0..3 {
         let snapshot = snapshots.latest().await.unwrap();
@@ -133,7 +133,7 @@ async fn pages_of_ended_jobs_show_each_once() {
 }
 
 #[tokio::test]
-async fn page_of_a_job_tells_how_far_back_it_looked() {
+async fn page_of_a_job_shows_how_far_back_it_searched() {
     let storage = Storage::memory();
     for _ in 0..25 {
         complete(&storage, std::iter::once("again".to_owned())).await;
@@ -159,7 +159,7 @@ async fn viewers_share_one_look_at_the_storage() {
 }
 
 #[tokio::test]
-async fn watching_page_hears_of_each_look_and_ends_with_the_dashboard() {
+async fn open_page_is_notified_of_each_look_and_ends_with_the_dashboard() {
     let stop = CancellationToken::new();
     let dashboard = Dashboard::new(operate(&filled().await));
     let browser = Browser::new(dashboard.refresh(Duration::from_millis(100)).stop_when(stop.clone()));
@@ -190,7 +190,7 @@ async fn nested_batches(storage: &Storage) {
 }
 
 #[tokio::test]
-async fn nested_batches_are_a_tree_with_what_holds_them_up() {
+async fn nested_batches_are_a_tree_with_their_blocking_children() {
     let storage = Storage::memory();
     nested_batches(&storage).await;
     let browser = Browser::operating(&storage);
@@ -206,7 +206,7 @@ async fn nested_batches_are_a_tree_with_what_holds_them_up() {
 }
 
 #[tokio::test]
-async fn documents_have_what_the_pages_show() {
+async fn documents_have_the_content_of_the_pages() {
     let storage = filled().await;
     let browser = Browser::operating(&storage);
     let read = async |path: &str| -> serde_json::Value {
