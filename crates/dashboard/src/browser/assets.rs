@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use jobqueue_storage::fast::hex::to_hex;
 use sha2::{Digest, Sha256};
 
 /// A file that is part of the program.
@@ -44,8 +45,7 @@ pub(crate) static ASSETS: LazyLock<Assets> = LazyLock::new(|| {
 
 impl Asset {
     fn new(stem: &str, extension: &str, media_type: &'static str, content: &'static str) -> Self {
-        let digest = Sha256::digest(content.as_bytes());
-        let digest: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let digest = to_hex(&Sha256::digest(content)[..6]);
         Self { name: format!("{stem}-{digest}.{extension}"), media_type, content }
     }
 }

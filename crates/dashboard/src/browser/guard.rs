@@ -133,12 +133,13 @@ fn admit(app: &Arc<App>, parts: &Parts) -> Result<AuthorizedRequest, Response> {
 /// dashboard must let the request in.
 #[allow(clippy::result_large_err, reason = "the error is the answer")]
 fn view(app: &App, parts: &Parts) -> Result<Admin, Response> {
-    let admin = match app.logins.are_needed(app.resolver.is_set()) {
-        true => app.logins.view(&app.admin, parts).ok_or_else(|| {
+    let admin = if app.logins.are_needed(app.resolver.is_set()) {
+        app.logins.view(&app.admin, parts).ok_or_else(|| {
             let challenge = [(WWW_AUTHENTICATE, "Basic realm=\"jobqueue\", charset=\"UTF-8\"")];
-            (challenge, refusal(parts, StatusCode::UNAUTHORIZED, "name and password, please")).into_response()
-        })?,
-        false => app.admin.clone(),
+            (challenge, refusal(parts, StatusCode::UNAUTHORIZED, "authentication required")).into_response()
+        })?
+    } else {
+        app.admin.clone()
     };
     let forbidden = || refusal(parts, StatusCode::FORBIDDEN, "you have no access to this dashboard");
     app.resolver.view(&admin, parts).ok_or_else(forbidden)
@@ -146,9 +147,10 @@ fn view(app: &App, parts: &Parts) -> Result<Admin, Response> {
 
 /// Returns a refusal in the form of the answers that the request asks for.
 fn refusal(parts: &Parts, status: StatusCode, text: &str) -> Response {
-    match json::is_document(&parts.uri) {
-        true => json::respond(Err(PageError::new(status, text))),
-        false => (status, format!("{text}\n")).into_response(),
+    if json::is_document(&parts.uri) {
+        json::respond(Err(PageError::new(status, text)))
+    } else {
+        (status, format!("{text}\n")).into_response()
     }
 }
 

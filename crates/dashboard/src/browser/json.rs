@@ -24,10 +24,10 @@ fn document<T: Serialize>(value: &T) -> Document {
 
 /// Refuses texts of jobs if the embedding program hides some: its hook is asked for a text on a page, and not for a document.
 fn require_texts(request: &AuthorizedRequest) -> Result<(), PageError> {
-    match request.app.redactor.hides() {
-        true => Err(PageError::forbidden("texts are hidden here, so jobs have no JSON")),
-        false => Ok(()),
+    if request.app.redactor.hides() {
+        return Err(PageError::forbidden("texts are hidden here, so jobs have no JSON"));
     }
+    Ok(())
 }
 
 /// The queues, with the time of the look and the reason why it is an old one.

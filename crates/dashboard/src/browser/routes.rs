@@ -171,9 +171,10 @@ pub(crate) fn router(app: Arc<App>) -> Router {
     };
     let asset = |Path(name): Path<String>| async move { assets::serve(&name) };
     let missing = |request: AuthorizedRequest, address: Uri| async move {
-        match json::is_document(&address) {
-            true => json::respond(Err(PageError::missing("there is no such document"))),
-            false => respond(&request, Err(PageError::missing("there is no such page"))),
+        if json::is_document(&address) {
+            json::respond(Err(PageError::missing("there is no such document")))
+        } else {
+            respond(&request, Err(PageError::missing("there is no such page")))
         }
     };
     router
@@ -201,8 +202,8 @@ async fn make(
             QueueName::new(queue.as_str()).map_or("an invalid name".to_owned(), |name| name.to_string())
         };
         let queue = queue.map(|(_, queue)| format!(" for queue {}", named(queue))).unwrap_or_default();
-        // The first one notifies the listeners.
-        for action in change.needs.iter().take(1) {
+        // Reports the refusal to the listeners for audit events.
+        if let Some(action) = change.needs.first() {
             request.admin.require(*action, &format!("{}{queue}", change.path))?;
         }
         return Err(PageError::forbidden("your access does not include this change"));

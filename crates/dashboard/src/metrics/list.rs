@@ -35,18 +35,16 @@ impl Metric {
         Self { name, kind: Kind::Gauge, unit: None, help, labels }
     }
 
+    const fn counter(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
+        Self { name, kind: Kind::Counter, unit: None, help, labels }
+    }
+
+    const fn histogram(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
+        Self { name, kind: Kind::Histogram, unit: None, help, labels }
+    }
+
     const fn seconds(mut self) -> Self {
         self.unit = Some("seconds");
-        self
-    }
-
-    const fn counter(mut self) -> Self {
-        self.kind = Kind::Counter;
-        self
-    }
-
-    const fn histogram(mut self) -> Self {
-        self.kind = Kind::Histogram;
         self
     }
 
@@ -93,11 +91,11 @@ metrics! {
     DESIRED = Metric::gauge("jobqueue_queue_desired_workers", QUEUE, "Workers that the queue needs, by slots; not rounded");
     RECORDS = Metric::gauge("jobqueue_workers_readable", &[], "0 if the records of workers could not be read: their figures have no samples then");
     PRESENT = Metric::gauge("jobqueue_workers", &["state"], "Workers by state: running, draining, or stale (stopped writing its record: it has died, or cannot reach the storage)");
-    DELIVERIES = Metric::gauge("jobqueue_deliveries", &["queue", "kind", "outcome"], "Deliveries that have ended, by outcome").counter();
-    RUN_TIME = Metric::gauge("jobqueue_job_run_time", KIND, "Time that handlers ran").seconds().histogram();
+    DELIVERIES = Metric::counter("jobqueue_deliveries", &["queue", "kind", "outcome"], "Deliveries that have ended, by outcome");
+    RUN_TIME = Metric::histogram("jobqueue_job_run_time", KIND, "Time that handlers ran").seconds();
     SCRAPE_SUCCESS = Metric::gauge("jobqueue_scrape_success", &[], "1 if the storage could be read");
     SCRAPE_DURATION = Metric::gauge("jobqueue_scrape_duration", &[], "Time that the last reading of the storage took").seconds();
     SCRAPE_AGE = Metric::gauge("jobqueue_scrape_age", &[], "Age of the figures in this answer").seconds();
-    REFRESHES = Metric::gauge("jobqueue_scrape_refreshes", &["result"], "Readings of the storage, by result").counter();
+    REFRESHES = Metric::counter("jobqueue_scrape_refreshes", &["result"], "Readings of the storage, by result");
     BUILD = Metric::gauge("jobqueue_exporter_build_info", &["version"], "1; the label is the version of the exporter");
 }

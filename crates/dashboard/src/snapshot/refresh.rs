@@ -206,7 +206,9 @@ impl Collected {
     fn measure(&mut self, name: &str, figures: &mut QueueFigures) {
         let Some(workers) = &mut figures.workers else { return };
         match workers.slots_per_worker {
-            Some(slots) => drop(self.slots.insert(name.to_owned(), slots)),
+            Some(slots) => {
+                self.slots.insert(name.to_owned(), slots);
+            }
             None => workers.slots_per_worker = self.slots.get(name).copied(),
         }
         let Some((last, runs)) = self.runs.back().and_then(|(at, all)| Some((*at, *all.get(name)?))) else {

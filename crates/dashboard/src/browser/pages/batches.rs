@@ -52,9 +52,10 @@ pub(crate) async fn one(request: AuthorizedRequest, fields: Fields) -> Result<An
     let look = request.app.looks.latest().await?;
     let found = request.app.reads.get(id, request.app.admin.batch(id)).await?;
     // How far the batches are that its children have begun: without that, the page still names them.
-    let all = match found.open.iter().any(|child| child.batch.is_some()) {
-        true => part(&request, "", request.app.admin.batches()).await?.ok(),
-        false => None,
+    let all = if found.open.iter().any(|child| child.batch.is_some()) {
+        part(&request, "", request.app.admin.batches()).await?.ok()
+    } else {
+        None
     };
     let inner = |id: &String| all.as_ref()?.batches.iter().find(|batch| batch.id == *id);
     let mut held_up = Vec::new();

@@ -74,10 +74,11 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         Err(reason) => (Arc::default(), Some(reason)),
     };
     let wants_groups = fields.text("groups").is_some();
-    let groups = match wants_groups {
-        // The logs of thousands of keys take longer than a part may.
-        true => Some(or_reason(request.app.reads.get_part(name, admin.groups(name)).await)?),
-        false => None,
+    let groups = if wants_groups {
+        // Without `PART_TIMEOUT`: the logs of thousands of keys take longer to read.
+        Some(or_reason(request.app.reads.get_part(name, admin.groups(name)).await)?)
+    } else {
+        None
     };
     let minutes = request.app.looks.throughput(|throughput| throughput.of_queue(name));
     let mut layout = Layout::new(&request, "overview", name).with_look(&look).noticed(fields.text("done"));
@@ -170,10 +171,11 @@ pub(crate) async fn resume(request: AuthorizedRequest, fields: Fields) -> Result
         Some(_) => request.admin.resume_shown(name, fields.shown("pause")).await?,
         None => request.admin.resume(name).await?,
     };
-    let done = match resumed {
-        true if matches!(request.admin.is_served(name).await, Ok(false)) => "resumed-unserved",
-        true => "resumed",
-        false => "unchanged",
+    let is_unserved = resumed && matches!(request.admin.is_served(name).await, Ok(false));
+    let done = match (resumed, is_unserved) {
+        (true, true) => "resumed-unserved",
+        (true, false) => "resumed",
+        (false, _) => "unchanged",
     };
     Ok(redirect(name, done))
 }

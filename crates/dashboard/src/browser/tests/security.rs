@@ -130,17 +130,15 @@ async fn changes_from_other_sites_are_refused() {
             &[host, ("origin", "null")],
         ];
         for headers in forged {
-            let request = headers
-                .iter()
-                .fold(form(change.path, FORM), |form, (name, value)| form.header(*name, *value));
+            let request =
+                headers.iter().fold(form(change.path), |form, (name, value)| form.header(*name, *value));
             let answer = browser.send(request.body(body(FORM)).unwrap()).await;
             assert_eq!(answer.status, StatusCode::FORBIDDEN, "{} {headers:?}", change.path);
         }
     }
     assert_eq!(operate(&storage).queue("mails").await.unwrap().paused, Some(false));
     let fields = [("queue", "mails")];
-    let same =
-        form("/do/pause", &fields).header("host", "jobs.example").header("origin", "http://jobs.example");
+    let same = form("/do/pause").header("host", "jobs.example").header("origin", "http://jobs.example");
     assert_eq!(browser.send(same.body(body(&fields)).unwrap()).await.status, StatusCode::SEE_OTHER);
 }
 
@@ -181,7 +179,7 @@ async fn refusals_of_documents_are_json() {
         let document: serde_json::Value = serde_json::from_str(&answer.text).unwrap();
         assert!(document["error"].is_string(), "{document}");
     }
-    let posted = open.send(form("/api/queues", FORM).body(body(FORM)).unwrap()).await;
+    let posted = open.send(form("/api/queues").body(body(FORM)).unwrap()).await;
     assert_eq!(posted.status, StatusCode::FORBIDDEN);
     assert!(posted.text.starts_with("{\"error\":"), "{}", posted.text);
 }
@@ -199,9 +197,7 @@ async fn operators_do_what_their_access_allows() {
     let page = browser.send(as_bob(Request::get("/queues/mails")).body(Body::empty()).unwrap()).await.text;
     assert!(page.contains("do/pause") && !page.contains("do/settings") && page.contains("bob"), "{page}");
     let fields = [("queue", "mails")];
-    let post = |path| {
-        as_bob(form(path, &fields)).header("sec-fetch-site", "same-origin").body(body(&fields)).unwrap()
-    };
+    let post = |path| as_bob(form(path)).header("sec-fetch-site", "same-origin").body(body(&fields)).unwrap();
     assert_eq!(browser.send(post("/do/pause")).await.status, StatusCode::SEE_OTHER);
     assert_eq!(browser.send(post("/do/resume")).await.status, StatusCode::FORBIDDEN);
     assert_eq!(operate(&storage).queue("mails").await.unwrap().paused, Some(true));
@@ -239,7 +235,7 @@ async fn dashboard_for_this_machine_answers_to_no_other_name() {
     let storage = filled().await;
     let ask = async |local: bool, host: &str| {
         let browser = Browser::new(Dashboard::new(operate(&storage)).local_only(local));
-        let form = form("/do/pause", &[]).header("sec-fetch-site", "same-origin").header("host", host);
+        let form = form("/do/pause").header("sec-fetch-site", "same-origin").header("host", host);
         browser.send(form.body(body(&[("queue", "mails")])).unwrap()).await.status
     };
     assert_eq!(ask(true, "evil.example").await, StatusCode::MISDIRECTED_REQUEST);

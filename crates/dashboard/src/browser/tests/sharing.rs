@@ -52,9 +52,8 @@ async fn metrics_and_scaling_need_the_access_of_the_pages() {
 #[tokio::test]
 async fn token_opens_the_figures_beside_the_access_of_the_program() {
     let storage = filled().await;
-    let access = |parts: &axum::http::request::Parts| match parts.headers.contains_key("x-user") {
-        true => Access::read_only("ada"),
-        false => Access::forbidden(),
+    let access = |parts: &axum::http::request::Parts| {
+        if parts.headers.contains_key("x-user") { Access::read_only("ada") } else { Access::forbidden() }
     };
     let browser = Browser::new(Dashboard::new(operate(&storage)).access(access).metrics_token("figures"));
     let status = async |path: &str, name: &str, value: &str| {

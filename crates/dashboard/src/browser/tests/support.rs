@@ -92,12 +92,11 @@ impl Browser {
 
     /// Sends a form, as a page of the dashboard does.
     pub(super) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> PageResponse {
-        self.send(form(path, fields).header("sec-fetch-site", "same-origin").body(body(fields)).unwrap())
-            .await
+        self.send(form(path).header("sec-fetch-site", "same-origin").body(body(fields)).unwrap()).await
     }
 }
 
-pub(super) fn form(path: &str, _: &[(&str, &str)]) -> axum::http::request::Builder {
+pub(super) fn form(path: &str) -> axum::http::request::Builder {
     Request::builder()
         .method(Method::POST)
         .uri(path)
