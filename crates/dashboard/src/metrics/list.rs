@@ -1,4 +1,5 @@
-//! The list of all metrics. Exposition, dashboard and alert rules take their names from here.
+//! The list of all metrics. It is the source of their names for the exposition, the Grafana dashboard and the
+//! alert rules.
 
 use std::borrow::Cow;
 
@@ -22,7 +23,7 @@ pub struct Metric {
     pub name: &'static str,
     /// The kind.
     pub kind: Kind,
-    /// The unit, which is the end of the name; `None` for numbers of things.
+    /// The unit, which is appended to the name; `None` for counts.
     pub unit: Option<&'static str>,
     /// The description.
     pub help: &'static str,
@@ -48,8 +49,8 @@ impl Metric {
         self
     }
 
-    /// Returns the name of the series in queries: with the unit, and `_total` for a counter. The series of a histogram have `_bucket`,
-    /// `_sum` and `_count` after it.
+    /// Returns the name of the series in queries: the name with its unit, and with `_total` for a counter.
+    /// The series of a histogram append `_bucket`, `_sum` and `_count` to this name.
     pub fn series(&self) -> Cow<'static, str> {
         let name = match self.unit {
             None => Cow::Borrowed(self.name),

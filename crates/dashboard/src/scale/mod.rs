@@ -1,10 +1,10 @@
-//! The figures that autoscalers read: how much work a queue has, and how many workers it needs.
+//! Figures for autoscalers: how much work a queue has, and how many workers it needs.
 //!
 //! ```text
 //! GET /scale                                      all queues
 //! GET /scale?queue=thumbnails                     one queue
 //! GET /scale?queue=thumbnails&target_delay=30     the workers needed to start all waiting jobs within 30 s
-//! GET /scale?queue=thumbnails&slots=16            for workers with 16 slots, whatever the present ones have
+//! GET /scale?queue=thumbnails&slots=16            for workers with 16 slots, whatever the present workers have
 //! ```
 //!
 //! ```json
@@ -14,11 +14,12 @@
 //!  "errors": {}, "as_of": "2026-11-22T08:00:00.000Z", "age_seconds": 3.2}
 //! ```
 //!
-//! The answer comes from [snapshots](crate::snapshot), at once. Figures that are not known, or too old, are refused: 503 with
-//! `{"error": "…"}`, never 0. A queue that does not exist is 404.
+//! The answer comes from a [snapshot](crate::snapshot), without waiting for the storage. Figures that are
+//! unknown or too old are refused by 503 with `{"error": "…"}`, and never reported as 0. A queue that does
+//! not exist is answered with 404.
 //!
-//! `desired` is `desired_by_delay` if a target delay is given, and `desired_by_slots` otherwise; `load` is the same, not rounded. [`Target`] has
-//! the formulas, and says which to use.
+//! `desired` is `desired_by_delay` if a target delay is given, and `desired_by_slots` otherwise; `load` is
+//! the same number before rounding. [`Target`] has the formulas, and says which number to use.
 //!
 //! ```
 //! # use jobqueue::Storage; use jobqueue_admin::Admin;
@@ -29,7 +30,7 @@
 //! # drop(app);
 //! ```
 //!
-//! The router of the dashboard has it already, with the access of the pages.
+//! The router of the dashboard includes `/scale`, with the access of the pages.
 
 mod document;
 mod target;
@@ -48,9 +49,9 @@ pub use target::{DEFAULT_SLOTS, Desired, Target};
 
 use crate::snapshot::Snapshots;
 
-/// Returns the router of `/scale` for an `Admin`, or for snapshots that others use too.
+/// Returns the router of `/scale` for an `Admin`, or for snapshots that other routers share.
 ///
-/// `S` is the state of the router that it is merged into.
+/// `S` is the state of the router into which this router is merged.
 pub fn router<S: Clone + Send + Sync + 'static>(
     snapshots: impl Into<Snapshots>,
     target: Target,
@@ -67,7 +68,7 @@ pub(crate) struct ScaleQuery {
 }
 
 impl ScaleQuery {
-    /// Returns the target with the query's parameters; `None` for numbers out of range.
+    /// Returns the target with the query's parameters; `None` if a number is out of range.
     fn target(&self, target: Target) -> Option<Target> {
         let delay = self
             .target_delay
@@ -84,7 +85,6 @@ impl ScaleQuery {
     }
 }
 
-/// Answers an autoscaler.
 pub(crate) async fn scale(
     State((snapshots, target)): State<(Snapshots, Target)>,
     Query(query): Query<ScaleQuery>,

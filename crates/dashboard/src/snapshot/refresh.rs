@@ -14,13 +14,14 @@ use super::lost::Readings;
 use super::totals::{Counting, QueueRuns, Totals};
 use super::{SnapshotSource, Snapshots};
 
-/// The time after the last request for which snapshots are refreshed.
+/// How long snapshots are refreshed in the background after the last request.
 const POLL_LINGER: Duration = Duration::from_secs(300);
-/// The time after which a refresh fails. Those who wait get the error, and the last snapshot stays.
+/// The time after which a refresh fails. Waiting callers get the error, and the last snapshot stays.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(20);
-/// The time for which rates are measured.
+/// The period over which rates are measured.
 const RATE_WINDOW: Duration = Duration::from_secs(60);
-/// The time for which demands are kept: twice the interval of workers' records, because a job that was just fetched is not yet in a record.
+/// How long demands are kept: twice the interval of workers' records, because a job that was just fetched is
+/// not yet in a record.
 const DEMAND_WINDOW: Duration = Duration::from_secs(30);
 
 /// The figures of one moment.
@@ -35,21 +36,22 @@ pub struct Snapshot {
     pub queues: BTreeMap<String, QueueFigures>,
     /// The queues that could not be read, or whose dead letters could not be counted, with the reasons.
     pub unreadable: BTreeMap<String, String>,
-    /// The queues from the admin core, including unreadable ones.
+    /// The overviews of the admin core, including unreadable queues.
     pub overviews: Vec<QueueOverview>,
-    /// The records of all workers, stale ones included, or the reason why these could not be read: they may be in another service than the
-    /// queues.
+    /// The records of all workers, including stale records, or the reason why they could not be read. They
+    /// may be in another service than the queues.
     pub workers: Result<Vec<WorkerOverview>, String>,
-    /// The sums of the workers' counters since this process began to watch. They begin at 0 and never fall.
+    /// The sums of the workers' counters since the first snapshot of this process. They begin at 0 and never
+    /// fall.
     pub totals: Totals,
-    /// The work that each queue had in the snapshots of the last 30 seconds: twice the interval of workers' records. None while these
-    /// cannot be read.
+    /// The demands of each queue in the snapshots of the last 30 seconds, which is twice the interval of
+    /// workers' records. Empty while the records cannot be read.
     pub demands: BTreeMap<String, Vec<Demand>>,
-    /// The number of changes that were made before the figures were read.
+    /// The number of operators' changes before the figures were read.
     pub(super) changes: u64,
 }
 
-/// The values that are carried from one snapshot to the next.
+/// The state that is carried from one snapshot to the next.
 #[derive(Debug, Default)]
 pub(super) struct Collected {
     counting: Counting,
@@ -59,7 +61,7 @@ pub(super) struct Collected {
     readings: Readings,
 }
 
-/// The time of a snapshot, for intervals and for readers, and the changes made before.
+/// The time of a snapshot by both clocks, and the number of operators' changes before it.
 #[derive(Debug, Clone, Copy)]
 struct SnapshotTime {
     taken: Instant,
@@ -68,7 +70,7 @@ struct SnapshotTime {
 }
 
 impl Snapshots {
-    /// Waits for the refresh under way; starts one if there is none.
+    /// Waits for the running refresh, or starts one and waits for it.
     pub(super) async fn refresh(&self) {
         let done = {
             let mut state = self.state();
@@ -77,7 +79,7 @@ impl Snapshots {
                 None => {
                     let done = CancellationToken::new();
                     state.refreshing = Some(done.clone());
-                    // A task of its own: if the caller gives up, others still get the result.
+                    // Runs in a separate task, so that other callers get the result if this caller gives up.
                     tokio::spawn(take(self.clone(), done.clone()));
                     done
                 }
@@ -95,7 +97,7 @@ impl Snapshots {
         }
     }
 
-    /// Returns false, and marks the task as ended, if there was no request for a while.
+    /// Returns false, and marks the background task as ended, if there was no request for [`POLL_LINGER`].
     fn is_wanted(&self) -> bool {
         let mut state = self.state();
         state.is_polling = state.last_request.is_some_and(|at| at.elapsed() < POLL_LINGER);
@@ -109,7 +111,7 @@ async fn poll(source: std::sync::Weak<SnapshotSource>, every: Duration) {
         if !snapshots.is_wanted() {
             return;
         }
-        // Others may have refreshed them a moment ago.
+        // Accepts a snapshot that another caller has just taken.
         let _ = snapshots.within(every / 2).await;
         drop(snapshots);
         sleep(every).await;
@@ -147,7 +149,7 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
     }
     let error = state.stats.last_error.clone();
     drop(state);
-    // Last: a subscriber may panic.
+    // Logs last, because a subscriber may panic.
     if let Some(error) = error {
         tracing::debug!(error, "figures not read");
     } else if let Some(error) = unread {
@@ -158,9 +160,9 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
 type WorkerRecords = Result<Vec<WorkerOverview>, String>;
 
 async fn read(admin: &Admin) -> Result<(Vec<QueueOverview>, WorkerRecords), String> {
-    // With all causes, in one line.
+    // `Debug` of an error has all causes in one line.
     let text = |error| format!("{error:?}");
-    // Records that do not come within 8 seconds are left out: the exporter answers after 9.
+    // The admin core leaves out records that do not arrive within 8 seconds: the exporter answers after 9.
     let (queues, workers) = futures_util::join!(admin.queues(), admin.all_workers());
     Ok((queues.map_err(text)?, workers.map_err(text)))
 }
@@ -176,7 +178,7 @@ impl Collected {
         if let Ok(workers) = &workers {
             self.readings.succeeded(taken);
             self.counting.add(as_of, workers.iter().map(|worker| &worker.record));
-            keep(&mut self.runs, RATE_WINDOW, (taken, self.counting.by_queue()));
+            push_recent(&mut self.runs, RATE_WINDOW, (taken, self.counting.by_queue()));
         } else {
             self.readings.failed(taken);
         }
@@ -193,7 +195,7 @@ impl Collected {
             queues.insert(overview.name.clone(), figures);
         }
         let demands = queues.iter().filter_map(|(name, figures)| Some((name.clone(), figures.demand()?)));
-        keep(&mut self.demands, DEMAND_WINDOW, (taken, demands.collect()));
+        push_recent(&mut self.demands, DEMAND_WINDOW, (taken, demands.collect()));
         let held =
             |name: &String| self.demands.iter().filter_map(|(_, all)| all.get(name)).copied().collect();
         let known = queues.iter().filter(|(_, figures)| figures.workers.is_some());
@@ -202,7 +204,8 @@ impl Collected {
         Snapshot { taken, as_of, queues, unreadable, overviews, workers, totals, demands, changes }
     }
 
-    /// Adds the figures that need more than one snapshot: rate, run time, and the slots of workers that were here before.
+    /// Adds the figures that need earlier snapshots: the rate, the run time, and the last known slots per
+    /// worker.
     fn measure(&mut self, name: &str, figures: &mut QueueFigures) {
         let Some(workers) = &mut figures.workers else { return };
         match workers.slots_per_worker {
@@ -223,8 +226,8 @@ impl Collected {
     }
 }
 
-/// Adds an entry, and removes entries older than `time`.
-fn keep<T>(entries: &mut VecDeque<(Instant, T)>, time: Duration, entry: (Instant, T)) {
+/// Adds an entry, and removes entries that are older than `time`.
+fn push_recent<T>(entries: &mut VecDeque<(Instant, T)>, time: Duration, entry: (Instant, T)) {
     entries.retain(|(at, _)| entry.0.saturating_duration_since(*at) <= time);
     entries.push_back(entry);
 }
