@@ -1,4 +1,4 @@
-//! Style and scripts, under names that change with their content.
+//! Style sheet, icon and scripts, under names that change with their content.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use jobqueue_storage::fast::hex::to_hex;
 use sha2::{Digest, Sha256};
 
-/// A file that is part of the program.
+/// A file that is compiled into the program.
 #[derive(Debug)]
 pub(crate) struct Asset {
     /// The file's name with a digest of its content.
@@ -57,7 +57,7 @@ pub(crate) fn serve(name: &str) -> Response {
     };
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static(asset.media_type)),
-        // The name changes with the content.
+        // Caching forever is safe, because the name changes with the content.
         (CACHE_CONTROL, HeaderValue::from_static("private, max-age=31536000, immutable")),
     ];
     (headers, asset.content).into_response()

@@ -1,4 +1,4 @@
-//! The dashboards of several storages as one.
+//! The router that joins the dashboards of several storages.
 
 use std::sync::Arc;
 
@@ -14,7 +14,8 @@ use crate::browser::guard::{self, Admitted};
 use crate::browser::pages::{self, PageError, storages};
 use crate::browser::{assets, json, live, routes};
 
-/// The names that would hide a path of the root, or of the health checks that a program merges into it.
+/// Storage names that would hide a path of the root, or of the health checks that a program may merge into
+/// it.
 const RESERVED_NAMES: &[&str] = &["api", "assets", "events", "live", "metrics", "overview", "ready", "scale"];
 
 const MAX_NAME_LENGTH: usize = 63;
@@ -36,7 +37,7 @@ pub(crate) fn router(dashboards: impl Iterator<Item = (String, Arc<App>)>) -> Re
     };
     let mut router = Router::new()
         .route("/", get(storages::show))
-        // As in the dashboard of one storage, links lead to this path.
+        // Links lead to this path, as in the dashboard of one storage.
         .route("/overview", get(storages::show))
         .route("/api/storages", get(storages::document))
         .route("/events", get(events))

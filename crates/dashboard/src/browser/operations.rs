@@ -1,6 +1,6 @@
-//! Bulk operations on dead letters: they run in the background, report their progress and can be stopped.
+//! Bulk operations on dead letters. They run in the background, report their progress and can be stopped.
 //!
-//! Only a preview takes a filter. A redrive and a purge take a plan: the jobs of a preview, or one job by name.
+//! Only a preview takes a filter. A redrive and a purge take a plan: the jobs of a preview, or one named job.
 
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
@@ -15,32 +15,33 @@ use crate::browser::fields::Given;
 use crate::browser::pages::PageError;
 use crate::browser::pages::selection::Selection;
 
+/// The maximum number of concurrent operations, without redrives that wait for their canary.
 const MAX_WORKING: usize = 8;
-
-/// The number of operations whose reports are kept.
+/// The maximum number of operations that are kept, with their reports.
 const MAX_KEPT: usize = 50;
-/// The bytes of kept plans and reports beyond which the oldest is forgotten. Senders choose ids and sources, of up to 1 KiB each.
+/// The total size of plans and reports above which the oldest operation is forgotten. Senders choose ids and
+/// sources, of up to 1 KiB each.
 const MAX_KEPT_BYTES: usize = 250_000_000;
-/// The bytes of the fields of a dead letter in a plan, with those that the allocator adds to its texts.
+/// The size of a dead letter in a plan without its id and source, including the overhead of the allocator.
 const LETTER_BYTES: usize = 200;
 
 /// The action on the dead letters.
 #[derive(Debug, Clone)]
 pub(crate) enum Verb {
-    /// Finds the dead letters that a redrive or a purge may take.
+    /// Finds the dead letters of a later redrive or purge.
     Preview,
     Redrive(DeadLetterPlan),
     Purge(DeadLetterPlan),
 }
 
-/// The operation that an operator has asked for.
+/// The request of an operator for an operation.
 #[derive(Debug, Clone)]
 pub(crate) struct OperationSpec {
     pub(crate) verb: Verb,
     pub(crate) queue: String,
     pub(crate) selection: Selection,
     pub(crate) per_second: Option<u32>,
-    /// The number of jobs of a redrive that go first.
+    /// The number of jobs that a redrive puts back first.
     pub(crate) canary: Option<u64>,
 }
 
@@ -48,11 +49,11 @@ pub(crate) struct OperationSpec {
 pub(crate) struct OperationProgress {
     pub(crate) done: u64,
     pub(crate) total: Option<u64>,
-    /// True while it waits until those that it has done have ended.
+    /// True while the redrive waits until the jobs of its canary have ended.
     pub(crate) waits: bool,
-    /// The reason why these do not begin.
+    /// The reason why these jobs do not begin.
     pub(crate) held_up: Option<QueueHold>,
-    /// The report, or the reason why there is none.
+    /// The report, or the error with which the operation failed; `None` while it runs.
     pub(crate) ended: Option<Result<Arc<BulkReport>, String>>,
 }
 
@@ -80,7 +81,7 @@ impl Operation {
         self.progress.borrow().ended.is_none()
     }
 
-    /// Returns about how many bytes its plan and its report take.
+    /// Returns the approximate size of its plan and its report in bytes.
     fn bytes(&self) -> usize {
         let planned = match &self.spec.verb {
             Verb::Preview => 0,
@@ -92,7 +93,7 @@ impl Operation {
             + self.progress.borrow().ended.iter().flatten().map(|report| report_bytes(report)).sum::<usize>()
     }
 
-    /// Ends it before the next dead letter, for an operator who may start one of its sort.
+    /// Stops it before the next dead letter, if the operator may start an operation of its kind.
     pub(crate) async fn stop(&self, admin: &Admin) -> Result<(), jobqueue::Error> {
         let subject = format!("operation {} on dead letters of {}", self.id, self.spec.queue);
         admin.stop(self.spec.verb.action(), &subject, &self.stop).await
@@ -150,7 +151,7 @@ impl Operations {
         Self { all: Mutex::default(), tasks, stop }
     }
 
-    /// Starts an operation in the background. `ended` is called when it has ended.
+    /// Starts an operation in the background. Calls `ended` when the operation has ended.
     pub(crate) fn start(
         &self,
         admin: &Admin,
@@ -167,12 +168,18 @@ impl Operations {
         });
         {
             let mut all = lock(&self.all);
-            // One that waits for its canary sends next to nothing, and may wait for ever.
+            // A redrive that waits for its canary sends few requests, and may wait without end.
             let running: Vec<_> = all.iter().filter(|other| other.is_running()).collect();
             let working = running.iter().filter(|other| !other.progress.borrow().waits);
             if working.count() >= MAX_WORKING || running.len() >= MAX_KEPT {
-                let name = |one: &&Arc<Operation>| {
-                    format!("{} of {} by {} ({})", one.spec.verb.name(), one.spec.queue, one.operator, one.id)
+                let name = |other: &&Arc<Operation>| {
+                    format!(
+                        "{} of {} by {} ({})",
+                        other.spec.verb.name(),
+                        other.spec.queue,
+                        other.operator,
+                        other.id
+                    )
                 };
                 return Err(PageError::busy(format!(
                     "{} operations are running; stop one, or wait until one has ended: {}",
@@ -197,16 +204,16 @@ impl Operations {
         all.iter().find(|operation| operation.id == id).cloned()
     }
 
-    /// Returns the operations on a queue, the newest first.
+    /// Returns the operations on a queue, newest first.
     pub(crate) fn of_queue(&self, queue: &str) -> Vec<Arc<Operation>> {
         let all = lock(&self.all);
         all.iter().rev().filter(|operation| operation.spec.queue == queue).cloned().collect()
     }
 }
 
-/// Makes room for another operation.
-fn forget_oldest(all: &mut Vec<Arc<Operation>>, most_bytes: usize) {
-    while (all.len() >= MAX_KEPT || all.iter().map(|other| other.bytes()).sum::<usize>() > most_bytes)
+/// Forgets the oldest operations that have ended, until another operation can be kept.
+fn forget_oldest(all: &mut Vec<Arc<Operation>>, max_bytes: usize) {
+    while (all.len() >= MAX_KEPT || all.iter().map(|other| other.bytes()).sum::<usize>() > max_bytes)
         && let Some(oldest) = all.iter().position(|other| !other.is_running())
     {
         all.remove(oldest);
@@ -243,9 +250,8 @@ mod tests {
         OperationSpec { verb, queue, selection, per_second: None, canary: Some(1) }
     }
 
-    // audit 25, operator C14
     #[tokio::test]
-    async fn redrives_that_wait_for_their_canaries_take_no_place() {
+    async fn redrives_that_wait_for_their_canaries_do_not_block_others() {
         let storage = Storage::memory();
         let admin = admin("ada", storage.clone());
         admin.create_queue("mails").await.unwrap();
@@ -291,7 +297,6 @@ mod tests {
         assert_eq!(operations.of_queue("mails").len(), MAX_KEPT);
     }
 
-    // audit 27, operator 1
     #[tokio::test]
     async fn operations_on_letters_with_long_names_are_forgotten_sooner() {
         let operations = Operations::new(TaskTracker::new(), CancellationToken::new());
@@ -300,7 +305,7 @@ mod tests {
         for _ in 0..2 {
             let job = JobReference::new("mails", &id).with_source(&source);
             let purge = Verb::Purge(DeadLetterPlan::of_jobs("mails", vec![job; 100]));
-            // It fails at once: there is no such queue.
+            // The purge fails at once, because the queue does not exist.
             let operation = operations.start(&admin, spec(purge), || {}).unwrap();
             Operation::watch(&operation).wait_for(|progress| progress.ended.is_some()).await.unwrap();
         }

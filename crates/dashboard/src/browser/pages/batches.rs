@@ -1,4 +1,4 @@
-//! Batches: their progress and their blocking children.
+//! The pages of batches: their progress and their blocking children.
 
 use askama::Template;
 use jobqueue_admin::{BatchDetail, BatchOverview, OpenChild};
@@ -11,6 +11,7 @@ use crate::browser::filters;
 use crate::browser::redact::Field;
 use crate::browser::text::line;
 
+/// The maximum number of batches on the page.
 const MAX_SHOWN: usize = 500;
 
 #[derive(Template)]
@@ -32,7 +33,7 @@ struct Batch<'a> {
 
 struct Child<'a> {
     open: &'a OpenChild,
-    /// The batch that it has begun.
+    /// The batch that the child has begun.
     inner: Option<&'a BatchOverview>,
     error: String,
 }
@@ -51,7 +52,8 @@ pub(crate) async fn one(request: AuthorizedRequest, fields: Fields) -> Result<An
     let id = fields.required("id")?;
     let look = request.app.looks.latest().await?;
     let found = request.app.reads.get(id, request.app.admin.batch(id)).await?;
-    // How far the batches are that its children have begun: without that, the page still names them.
+    // The progress of the batches that its children have begun. If this cannot be read, the page still names
+    // these batches.
     let all = if found.open.iter().any(|child| child.batch.is_some()) {
         part(&request, "", request.app.admin.batches()).await?.ok()
     } else {

@@ -1,4 +1,4 @@
-//! Dead letters: found by filter, and put back or deleted, one or all that match.
+//! The pages of dead letters, and the forms that redrive or purge one letter or all that match.
 
 use askama::Template;
 use jobqueue_admin::{Action, DeadLetterPlan, PlannedLetter};
@@ -27,8 +27,9 @@ struct Dead {
     queue: String,
     selection: Selection,
     errors: Vec<ErrorRow>,
-    /// The number of other groups of errors, and that of the dead letters in none.
+    /// The number of groups of errors that are not shown.
     more_errors: usize,
+    /// The number of dead letters without a group.
     ungrouped: u64,
     letters: Vec<Message>,
     matching: u64,
@@ -63,8 +64,8 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
     let selection = Selection::read(&fields, &request.app.redactor)?;
     let look = request.app.looks.latest().await?;
     let filter = selection.filter();
-    let question = format!("{queue}{}", selection.query());
-    let found = request.app.reads.get(&question, request.app.admin.dead_letters(queue, &filter)).await?;
+    let key = format!("{queue}{}", selection.query());
+    let found = request.app.reads.get(&key, request.app.admin.dead_letters(queue, &filter)).await?;
     let operations = request.app.operations.of_queue(queue);
     let started = operations.iter().take(5).map(|operation| Started {
         id: operation.id.clone(),
@@ -102,7 +103,7 @@ pub(crate) async fn preview(request: AuthorizedRequest, fields: Fields) -> Resul
     start(&request, OperationSpec { verb: Verb::Preview, queue, selection, per_second: None, canary: None })
 }
 
-/// Puts back the dead letters of a preview, or that of one job.
+/// Puts back the dead letters of a preview, or the dead letter of one job.
 pub(crate) async fn redrive(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let per_second = fields.number::<u32>("rate")?;
     if per_second == Some(0) {
@@ -116,7 +117,8 @@ pub(crate) async fn redrive(request: AuthorizedRequest, fields: Fields) -> Resul
     start(&request, OperationSpec { verb: Verb::Redrive(plan), queue, selection, per_second, canary })
 }
 
-/// Deletes the dead letters of a preview, or that of one job, if the operator has typed the name of their queue.
+/// Deletes the dead letters of a preview, or the dead letter of one job, if the operator has typed the name
+/// of the queue.
 pub(crate) async fn purge(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let (plan, selection) = plan(&request, &fields)?;
     let queue = plan.queue.clone();
@@ -129,7 +131,8 @@ pub(crate) async fn purge(request: AuthorizedRequest, fields: Fields) -> Result<
     )
 }
 
-/// Returns what a preview has found, and the filter by which it looked; without a preview the dead letter of one job.
+/// Returns the dead letters that a preview has found, with its filter. Without a preview, returns the dead
+/// letter of the named job.
 fn plan(request: &AuthorizedRequest, fields: &Fields) -> Result<(DeadLetterPlan, Selection), PageError> {
     let Some(preview) = fields.text("plan") else {
         let (job, selection) = (reference(fields)?, Selection::read(fields, &request.app.redactor)?);

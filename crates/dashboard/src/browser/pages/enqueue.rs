@@ -1,4 +1,4 @@
-//! Sending a job by hand.
+//! The form that sends a job.
 
 use askama::Template;
 use jobqueue::SendOptions;
@@ -11,7 +11,7 @@ use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::text::line;
 
-/// The most bytes of a payload in the form.
+/// The maximum size of a payload that is copied into the form.
 const MAX_COPIED_BYTES: u64 = 512 * 1024;
 
 #[derive(Template)]
@@ -22,11 +22,11 @@ struct Send {
     queues: Vec<String>,
     kinds: Vec<String>,
     may_send: bool,
-    /// The job of which this is a copy.
+    /// The job whose data fill the form.
     copy: Option<Copied>,
 }
 
-/// A job whose data are in the form.
+/// A job whose data fill the form.
 struct Copied {
     path: String,
     id: String,
@@ -60,7 +60,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
-/// Returns the job that the address names, if it names one.
+/// Returns the job that the address names; `None` if it names no job.
 async fn copied(request: &AuthorizedRequest, fields: &Fields) -> Result<Option<Copied>, PageError> {
     if fields.exact("id").is_none() {
         return Ok(None);
@@ -82,7 +82,7 @@ async fn copied(request: &AuthorizedRequest, fields: &Fields) -> Result<Option<C
         path,
         id: line(&message.id),
         kind: message.kind.clone(),
-        // A text that is no event names no sender.
+        // A text that is not an event has no sender.
         source: if message.kind.is_empty() { String::new() } else { message.source.clone() },
         version: message.version,
         key: message.key.clone().unwrap_or_default(),

@@ -1,4 +1,5 @@
-//! A bulk operation: its progress, its report, and after a preview the decision.
+//! The page of a bulk operation: its progress, its report, and after a preview the forms to act on its dead
+//! letters.
 
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use crate::browser::operations::{Operation, OperationProgress, OperationSpec, Ve
 use crate::browser::redact::Field;
 use crate::browser::text::{amount, line};
 
+/// The maximum number of jobs that each list of the page names.
 const MAX_NAMED: usize = 100;
 
 #[derive(Template)]
@@ -26,16 +28,17 @@ struct OperationPage<'a> {
     runs: bool,
     /// The errors of a preview's dead letters.
     errors: Vec<ErrorRow>,
-    /// The number of other groups of errors, and that of the dead letters in none.
+    /// The number of groups of errors that are not shown.
     more_errors: usize,
+    /// The number of dead letters without a group.
     ungrouped: u64,
-    /// The dead letters with which it failed, each with the error.
+    /// The dead letters that the operation skipped, each with the error.
     skipped: Vec<(&'a SkippedJob, String)>,
-    /// The reason why it ended early. It may quote the error of a job.
+    /// The reason why the operation ended early, which may quote the error of a job.
     stopped: Option<String>,
     /// The outcome of a redrive that has ended, or the reason why it cannot be read.
     outcome: Option<Arc<Result<PlanOutcome, String>>>,
-    /// Those that died again: path, id and error.
+    /// The jobs that died again, each with its path, id and error.
     died: Vec<(String, String, String)>,
     may_stop: bool,
     may_inspect: bool,
@@ -94,19 +97,19 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
-/// Returns what became of the dead letters with which nothing was done.
+/// Returns a text about the dead letters that the operation left unchanged.
 fn rest_of(report: &BulkReport) -> String {
     report.rest_text(amount)
 }
 
-/// Looks for the jobs that a redrive has put back. Without it the report still says what was done.
+/// Finds the outcome of the jobs that a redrive has put back. If this fails, the page still shows the report.
 async fn outcome_of(
     request: &AuthorizedRequest,
     operation: &str,
     report: &BulkReport,
 ) -> Arc<Result<PlanOutcome, String>> {
     let text = |error| PageError::from(error).text;
-    // An outcome that cannot be read is not asked for again by each viewer.
+    // Caches a failure as well, so that viewers do not repeat the search.
     let work = async { Ok(request.app.admin.outcome_of(report).await.map_err(text)) };
     request.app.reads.get(operation, work).await.unwrap_or_else(|error| Arc::new(Err(text(error))))
 }

@@ -1,4 +1,4 @@
-//! A queue: its waiting and running jobs, its settings, and its pause.
+//! The page of a queue: its waiting and running jobs, its settings, and its pause.
 
 use std::sync::Arc;
 
@@ -28,9 +28,9 @@ struct QueuePage<'a> {
     /// The number of running jobs that are not shown.
     more_runs: usize,
     messages: Vec<Message>,
-    /// The reason why these cannot be read.
+    /// The reason why the messages cannot be read.
     unpeeked: Option<String>,
-    /// The groups if the viewer has asked for them, or the reason why they cannot be read.
+    /// The groups, or the reason why they cannot be read; `None` unless the viewer has requested them.
     groups: Option<Result<Groups, String>>,
     chart: Chart,
     may: AllowedActions,
@@ -38,20 +38,20 @@ struct QueuePage<'a> {
 
 struct AllowedActions {
     pause: bool,
-    /// True if it may replace the pause that holds.
+    /// True if the operator may replace the current pause.
     repause: bool,
     resume: bool,
     settings: bool,
     send: bool,
 }
 
-/// The FIFO groups of the queue, and whether these are all.
+/// The FIFO groups of the queue. `complete` is true if no group is missing.
 struct Groups {
     shown: Vec<Group>,
     complete: bool,
 }
 
-/// A FIFO group, with the job that the others wait for first.
+/// A FIFO group. Its first entry is the job for which the others wait.
 struct Group {
     key: String,
     is_first_known: bool,
@@ -64,10 +64,11 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let look = request.app.looks.latest().await?;
     let overview = match look.queue(name) {
         Some(queue) => queue.clone(),
-        // It may be newer than the last look, or a dead-letter queue, which is part of another.
+        // The queue may be newer than the last look, or a dead-letter queue, which looks count as a part of
+        // its queue.
         None => QueueOverview::clone(&*request.app.reads.get(name, request.app.admin.queue(name)).await?),
     };
-    // Without these the rest of the page is known: who has paused the queue, and its figures.
+    // If the messages cannot be read, the page still shows the pause and the figures.
     let admin = &request.app.admin;
     let (peeked, unpeeked) = match part(&request, name, admin.peek(name)).await? {
         Ok(jobs) => (jobs, None),
@@ -82,7 +83,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     };
     let minutes = request.app.looks.throughput(|throughput| throughput.of_queue(name));
     let mut layout = Layout::new(&request, "overview", name).with_look(&look).noticed(fields.text("done"));
-    // The logs of all groups are thousands of blobs, which is too much for each refresh.
+    // Groups are not refreshed, because their logs may be thousands of blobs.
     if !wants_groups {
         layout = layout.live(&request, &look);
     }
@@ -119,7 +120,7 @@ fn may(request: &AuthorizedRequest, paused: Option<bool>) -> AllowedActions {
     }
 }
 
-/// Returns the first running jobs of the queue, and the number of the others.
+/// Returns the first running jobs of the queue, and the number of the remaining ones.
 fn runs(request: &AuthorizedRequest, look: &Look, queue: &str) -> (Vec<Run>, usize) {
     const MAX_RUNS: usize = 100;
     let jobs = look.present().flat_map(|worker| worker.record.running.iter().map(move |job| (worker, job)));
@@ -154,7 +155,7 @@ pub(crate) async fn create(request: AuthorizedRequest, fields: Fields) -> Result
 
 pub(crate) async fn pause(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
-    // The pause that the page has shown.
+    // Replaces only the pause that the page has shown.
     let replaces = fields.text("replace").map(|_| fields.shown("pause"));
     let options = PauseOptions::new()
         .given(fields.duration("for")?, PauseOptions::length)
@@ -166,7 +167,7 @@ pub(crate) async fn pause(request: AuthorizedRequest, fields: Fields) -> Result<
 
 pub(crate) async fn resume(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
-    // The pause that the page has shown, if it has shown one.
+    // Ends only the pause that the page has shown, if it has shown a pause.
     let resumed = match fields.text("shown") {
         Some(_) => request.admin.resume_shown(name, fields.shown("pause")).await?,
         None => request.admin.resume(name).await?,
@@ -180,7 +181,7 @@ pub(crate) async fn resume(request: AuthorizedRequest, fields: Fields) -> Result
     Ok(redirect(name, done))
 }
 
-/// Sets one setting, or removes it if its value is empty.
+/// Changes a setting, or removes it if the value is empty.
 pub(crate) async fn settings_change(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
     let setting =
@@ -193,7 +194,8 @@ pub(crate) async fn settings_change(request: AuthorizedRequest, fields: Fields) 
     Ok(redirect(name, "settings"))
 }
 
-/// Returns to the page of the queue. The name has passed the storage, so that it holds nothing to encode.
+/// Redirects to the page of the queue. The storage has accepted the name, so it contains no character that
+/// needs encoding.
 fn redirect(queue: &str, done: &str) -> Answer {
     Answer::Go(format!("queues/{queue}?done={done}"))
 }

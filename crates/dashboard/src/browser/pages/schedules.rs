@@ -1,4 +1,4 @@
-//! Schedules in words, with their next times, and the leaderships.
+//! The page of schedules, in words and with their next times, and of leaders.
 
 use askama::Template;
 use croner::Cron;
@@ -43,6 +43,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
+/// Returns the times of a schedule in words.
 fn words(schedule: &ScheduleOverview) -> String {
     match (&schedule.cron, schedule.interval()) {
         (Some(cron), _) => {

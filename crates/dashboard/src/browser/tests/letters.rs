@@ -261,7 +261,8 @@ async fn copy_in_the_form_keeps_the_type_of_the_payload() {
     assert_eq!(jobs[1].content_type.as_deref(), Some("application/mail+json"));
 }
 
-// Shards show the first messages: another message of the job may wait behind them, or for its time. Here another job does.
+// Shards show the first messages: another message of the job may wait behind them, or for its time. Here
+// another job does.
 #[tokio::test]
 async fn dead_job_can_be_cancelled_where_not_all_jobs_are_shown() {
     let sharded = Sharded::builder().account("a", Storage::memory()).build().unwrap();

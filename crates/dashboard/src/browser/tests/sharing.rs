@@ -236,7 +236,8 @@ async fn reading_that_hung_is_not_repeated_at_once() {
     assert_eq!(pages, (9, 9, 0));
 }
 
-/// Returns a dashboard on a storage with a large job in `mails`, on which each such operation takes a second, and the faulty storage.
+/// Returns a dashboard on a storage with a large job in `mails`, on which each such operation takes a second,
+/// and the faulty storage.
 async fn slow(operation: Operation) -> (Browser, Faulty) {
     let storage = Storage::memory();
     let admin = operate(&storage);
