@@ -30,7 +30,7 @@ fn assert_inert(page: &str, place: &str) {
     for text in ["<script>alert", "<img src=x", "<b><b>"] {
         assert!(!page.contains(text), "{place} contains {text:?}");
     }
-    // The value of a field is what a form sends back: exactly what the storage holds, and not shown.
+    // The `value` of a hidden field is not shown. A form sends it back exactly as stored.
     let mut parts = page.split(" value=\"");
     let mut shown = parts.next().unwrap_or_default().to_owned();
     shown.extend(parts.map(|part| part.split_once('"').map_or(part, |(_, rest)| rest)));

@@ -1,4 +1,4 @@
-//! Rules of security that every route keeps.
+//! Security rules that hold for every route.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ use crate::browser::guard::HEADERS;
 use crate::browser::routes::{CHANGES, DOCUMENTS, PAGES};
 use crate::{Access, Dashboard};
 
-/// A form that each change accepts.
+/// A form that every change accepts.
 const FORM: &[(&str, &str)] = &[
     ("queue", "mails"),
     ("id", "waiting"),
@@ -203,7 +203,7 @@ async fn operators_do_what_their_access_allows() {
     assert_eq!(operate(&storage).queue("mails").await.unwrap().paused, Some(true));
 }
 
-/// A viewer must not fill the disk of the audit, which would stop the changes of operators.
+/// A viewer must not fill the disk of the audit log, because that would stop all changes.
 #[tokio::test]
 async fn refusal_records_no_invalid_queue_name() {
     let subjects = Arc::<Mutex<Vec<String>>>::default();
@@ -228,8 +228,6 @@ async fn large_forms_are_refused() {
     assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
     send(&operate(&storage), "after").await;
 }
-
-// D32
 #[tokio::test]
 async fn dashboard_for_this_machine_answers_to_no_other_name() {
     let storage = filled().await;

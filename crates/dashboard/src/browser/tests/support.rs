@@ -1,4 +1,4 @@
-//! A storage with jobs in all states, and a dashboard to ask.
+//! A storage with a waiting job and a dead letter, and a browser for its dashboard.
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -17,7 +17,7 @@ pub(super) struct Mail {
     pub(super) to: String,
 }
 
-/// Returns a view that may do everything.
+/// Returns the view of an operator with all rights.
 pub(super) fn operate(storage: &Storage) -> Admin {
     Admin::builder(storage.clone()).access(AccessLevel::Operate).operator("ada").build()
 }
@@ -38,7 +38,7 @@ pub(super) async fn send(admin: &Admin, id: &str) {
     admin.send("mails", mail).await.unwrap();
 }
 
-/// Lets a worker reject all mails that wait.
+/// Lets a worker reject all waiting mails.
 pub(super) async fn reject_all(storage: &Storage) {
     let handler = |mail: Mail| async move {
         Err::<(), _>(JobError::dead_letter(format!("no such address: {}", mail.to)))
@@ -60,7 +60,7 @@ impl PageResponse {
     }
 }
 
-/// A dashboard that a browser asks.
+/// A client of a dashboard.
 #[derive(Clone)]
 pub(super) struct Browser(pub(super) Router);
 
@@ -90,7 +90,7 @@ impl Browser {
         answer.text
     }
 
-    /// Sends a form, as a page of the dashboard does.
+    /// Sends a form with the headers of a page of the dashboard.
     pub(super) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> PageResponse {
         self.send(form(path).header("sec-fetch-site", "same-origin").body(body(fields)).unwrap()).await
     }

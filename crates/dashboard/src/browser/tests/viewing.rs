@@ -1,4 +1,4 @@
-//! The content of the pages, and the requests that they cost.
+//! The content of the pages, and the requests that they send.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,8 +36,6 @@ async fn pages_show_waiting_jobs_and_dead_letters() {
     let found = browser.page("/search?id=dead").await;
     assert!(found.contains("job?queue=mails&#38;id=dead"), "{found}");
 }
-
-// K52
 #[tokio::test(start_paused = true)]
 async fn rare_requests_for_figures_get_fresh_ones() {
     let snapshots = Snapshots::new(operate(&filled().await));
@@ -47,14 +45,12 @@ async fn rare_requests_for_figures_get_fresh_ones() {
         tokio::time::sleep(Duration::from_secs(600)).await;
     }
 }
-
-// K47
 #[tokio::test]
 async fn job_is_found_although_another_queue_cannot_be_read() {
     let storage = filled().await;
     let admin = operate(&storage);
     admin.create_queue("secret").await.unwrap();
-    // The name of another program's queue: that of its dead letters would be too long.
+    // The queue of another program, whose name is too long for a dead-letter queue.
     let long = "a".repeat(60).parse().unwrap();
     storage.queues().create_queue(&long, &Metadata::new()).await.unwrap();
     let faulty = Faulty::new(&storage);
@@ -105,7 +101,7 @@ async fn complete(storage: &Storage, ids: impl Iterator<Item = String>) {
     let _ = worker.build().unwrap().run_until_idle().await.unwrap();
 }
 
-/// Returns the page that continues the search of the journal.
+/// Returns the path of the page that continues the search of the journal.
 fn next(page: &str) -> Option<String> {
     let (before, _) = page.split_once("\">Search jobs that ended before")?;
     let (_, query) = before.rsplit_once("search?")?;
@@ -171,7 +167,7 @@ async fn open_page_is_notified_of_each_look_and_ends_with_the_dashboard() {
     assert!(events.text.matches("event: refresh").count() >= 2, "{}", events.text);
 }
 
-/// Begins a batch whose child begins another, in which a job is broken.
+/// Begins a batch whose child begins another batch, in which a job fails.
 async fn nested_batches(storage: &Storage) {
     let to = |to: &str| Mail { to: to.to_owned() };
     let mut batch = storage.batch("newsletter").await.unwrap();
@@ -215,21 +211,15 @@ async fn documents_have_the_content_of_the_pages() {
         serde_json::from_str(&answer.text).unwrap()
     };
     let queues = read("/api/queues").await;
-    assert_eq!(
-        (queues["problem"].is_null(), &queues["queues"][0]["dead_letters"]),
-        (true, &1.into()),
-        "{queues}"
-    );
+    assert!(queues["problem"].is_null(), "{queues}");
+    assert_eq!(queues["queues"][0]["dead_letters"], 1, "{queues}");
     let dead = read("/api/dead?queue=mails&reason=rejected").await;
-    assert_eq!(
-        (&dead["letters"][0]["id"], &dead["errors"][0]["count"]),
-        (&"dead".into(), &1.into()),
-        "{dead}"
-    );
+    assert_eq!(dead["letters"][0]["id"], "dead", "{dead}");
+    assert_eq!(dead["errors"][0]["count"], 1, "{dead}");
     assert_eq!(read("/api/job?queue=mails&id=waiting").await["place"], "waiting");
     assert!(read("/api/dead?queue=none").await["error"].as_str().unwrap().contains("none"));
     assert!(read("/api/history?until=soon").await["error"].is_string());
-    // A program would take all for what it has asked for.
+    // A program would take the unfiltered document for the filtered one.
     for path in [
         "/api/dead?queue=mails&reasn=none",
         "/api/dead?queue=mails&queue=other",
@@ -266,7 +256,7 @@ async fn schedule_without_a_leader_is_marked_and_its_trigger_says_so() {
     assert!(page.contains("No worker leads the schedule now"), "{page}");
 }
 
-// A storage in memory shows every message, however many there are.
+// A storage in memory shows every message, without a limit.
 #[tokio::test]
 async fn age_of_the_oldest_job_is_exact_where_every_message_is_shown() {
     let storage = filled().await;
