@@ -26,7 +26,7 @@ impl Fields {
         let mut fields = Self::default();
         for (name, value) in values {
             if !known.contains(&name.as_str()) {
-                return Err(format!("`{}` is no field here", line(&name)));
+                return Err(format!("`{}` is not a field of this request", line(&name)));
             }
             if fields.0.insert(name, value).is_some() {
                 return Err("a field is given twice".to_owned());

@@ -60,12 +60,12 @@ fn check_names(joined: &Joined) -> Result<(), Error> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         if name.is_empty() || name.len() > MAX_NAME_LENGTH || !name.bytes().all(fits) {
             return invalid(format!(
-                "the name of a storage in the dashboard has 1 to {MAX_NAME_LENGTH} ASCII letters, digits, `-` and `_`, unlike {name:?}"
+                "the name of a storage in the dashboard must consist of 1 to {MAX_NAME_LENGTH} ASCII letters, digits, `-` and `_`; {name:?} does not"
             ));
         }
         if RESERVED_NAMES.contains(name) {
             return invalid(format!(
-                "a storage of the dashboard cannot have the name `{name}`, which is a path of its own"
+                "a storage of the dashboard cannot have the name `{name}`, which is a path of the dashboard itself"
             ));
         }
         if names[..index].contains(name) {

@@ -18,7 +18,10 @@ pub(crate) type Document = Result<String, PageError>;
 fn document<T: Serialize>(value: &T) -> Document {
     let json = serde_json::to_string(value);
     json.map_err(|error| {
-        PageError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("it has no JSON form: {error}"))
+        PageError::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("the document cannot be written as JSON: {error}"),
+        )
     })
 }
 

@@ -123,7 +123,7 @@ async fn part<V: Any + Send + Sync>(
 ) -> Result<Result<Arc<V>, String>, PageError> {
     let read = timeout(PART_TIMEOUT, request.app.reads.get_part(key, read)).await;
     read.map_or_else(
-        |_| Ok(Err(format!("no answer within {PART_TIMEOUT:?}; it is read again with each look, and may need longer than that"))),
+        |_| Ok(Err(format!("no answer within {PART_TIMEOUT:?}; each refresh tries again, and the storage may need longer than that"))),
         or_reason,
     )
 }

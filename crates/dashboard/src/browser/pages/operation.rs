@@ -117,7 +117,7 @@ async fn outcome_of(
 pub(super) fn find(request: &AuthorizedRequest, id: &str) -> Result<Arc<Operation>, PageError> {
     let missing = || {
         PageError::missing(
-            "there is no such operation in this process, which keeps reports and previews in its memory; look again",
+            "there is no such operation in this process, which keeps previews and reports only in memory; start a new preview",
         )
     };
     request.app.operations.find(id).ok_or_else(missing)

@@ -122,7 +122,7 @@ pub(crate) fn filter(fields: &Fields) -> Result<HistoryFilter, PageError> {
     let outcome = fields.text("outcome");
     if let Some(unknown) = outcome.filter(|outcome| !HistoryFilter::OUTCOMES.contains(outcome)) {
         let text = format!(
-            "`{}` is no outcome; choose one of {}",
+            "`{}` is not an outcome; choose one of {}",
             line(unknown),
             HistoryFilter::OUTCOMES.join(", ")
         );

@@ -31,7 +31,12 @@ pub(crate) fn moments(
         moments.push(Moment::new(&run.since, what, String::new(), false));
     }
     if let jobqueue_admin::Cancellation::Requested { by, at, .. } = &found.cancellation {
-        moments.push(Moment::new(at, format!("{} asked to cancel it", line(by)), String::new(), false));
+        moments.push(Moment::new(
+            at,
+            format!("{} requested its cancellation", line(by)),
+            String::new(),
+            false,
+        ));
     }
     moments.sort_by(|one, other| one.order.cmp(&other.order));
     // The journal and the dead letter both record the death of a job.

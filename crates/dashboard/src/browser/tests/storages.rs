@@ -251,7 +251,7 @@ fn invalid_or_reserved_names_are_refused() {
         assert!(join(&["prod", name]).unwrap_err().contains("ASCII letters"), "{name}");
     }
     for name in ["api", "assets", "events", "live", "metrics", "overview", "ready", "scale"] {
-        assert!(join(&[name]).unwrap_err().contains("a path of its own"), "{name}");
+        assert!(join(&[name]).unwrap_err().contains("a path of the dashboard itself"), "{name}");
     }
     assert!(join(&["prod", "prod"]).unwrap_err().contains("two storages"));
     assert!(join(&[]).unwrap_err().contains("at least one"));
