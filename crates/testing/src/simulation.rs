@@ -149,22 +149,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn stopped_process_resumes_and_killed_one_never_does() {
-        let (one, other) = (Process::default(), Process::default());
-        let (of_one, of_other) = (counting(&one), counting(&other));
+    async fn stopped_process_resumes_and_killed_process_never_does() {
+        let (stopped, other) = (Process::default(), Process::default());
+        let (of_stopped, of_other) = (counting(&stopped), counting(&other));
         sleep(Duration::from_millis(2500)).await;
-        one.stop();
+        stopped.stop();
         sleep(Duration::from_secs(10)).await;
-        assert_eq!(of_one.load(Ordering::Relaxed), 2);
+        assert_eq!(of_stopped.load(Ordering::Relaxed), 2);
         assert_eq!(of_other.load(Ordering::Relaxed), 12);
-        one.resume();
+        stopped.resume();
         sleep(Duration::from_secs(2)).await;
-        assert_eq!(of_one.load(Ordering::Relaxed), 4, "its third second was over when it resumed");
-        one.kill();
-        one.resume();
+        assert_eq!(of_stopped.load(Ordering::Relaxed), 4, "its third second was over when it resumed");
+        stopped.kill();
+        stopped.resume();
         sleep(Duration::from_secs(10)).await;
-        assert_eq!(of_one.load(Ordering::Relaxed), 4);
-        assert!(one.is_killed());
+        assert_eq!(of_stopped.load(Ordering::Relaxed), 4);
+        assert!(stopped.is_killed());
         assert!(!other.is_killed());
     }
 }

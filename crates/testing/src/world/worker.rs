@@ -114,7 +114,7 @@ impl Slot {
         }));
     }
 
-    /// Asks the worker to stop. Another one starts after it has ended.
+    /// Asks the worker to stop. Another worker starts after it has ended.
     pub(super) fn restart(&self) {
         let (node, stop) = {
             let state = lock(&self.state);

@@ -37,18 +37,18 @@ fn began_after_successor(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Op
     ))
 }
 
-/// Finds a run that begins while an earlier one goes on whose process cannot have lost its lease.
+/// Finds a run that begins during an earlier run whose process cannot have lost its lease.
 fn overlapping(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Option<Finding> {
     let began = run.began.number;
-    let goes_on = |earlier: &&Run<'_>| {
+    let overlaps = |earlier: &&Run<'_>| {
         let copies = earlier.message != run.message && job.has_copies(began);
         !earlier.has_ended(began) && !copies && !job.may_lose_lease(earlier, began)
     };
-    let earlier = before.iter().find(goes_on).filter(|_| !job.is_about_to_expire(run.began))?;
+    let earlier = before.iter().find(overlaps).filter(|_| !job.is_about_to_expire(run.began))?;
     Some(job.finding(
         "two handlers of a job run at once",
         format!(
-            "one began in {} at {:?}, and run {} goes on in {}",
+            "a run began in {} at {:?}, while run {} continued in {}",
             run.began.node, run.began.at, earlier.number, earlier.began.node
         ),
     ))
