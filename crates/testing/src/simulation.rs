@@ -1,7 +1,7 @@
 //! Simulated processes: groups of tasks that a test stops, resumes and kills between any two polls.
 //!
 //! The processes share one thread, one runtime and its clock. While a process is stopped, none of its tasks
-//! is polled, but its timers go on: after it resumes, time has passed, as after SIGSTOP and SIGCONT. A killed
+//! is polled, but its timers continue: after it resumes, time has passed, as after SIGSTOP and SIGCONT. A killed
 //! process is never polled again and runs no destructors before the runtime ends, as after SIGKILL.
 //!
 //! A run is repeatable on a current-thread runtime with paused time, if the [`Runtime`](jobqueue::Runtime)
@@ -39,10 +39,10 @@ use jobqueue_storage::sync::lock;
 /// # }
 /// ```
 #[derive(Clone, Default)]
-pub struct Process(Arc<Mutex<State>>);
+pub struct Process(Arc<Mutex<ProcessState>>);
 
 #[derive(Default)]
-struct State {
+struct ProcessState {
     life: Life,
     /// The wakers of tasks that were due for a poll while the process was stopped.
     waiting: Vec<Waker>,
@@ -93,7 +93,7 @@ impl Process {
         self.lock().life == Life::Killed
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ProcessState> {
         lock(&self.0)
     }
 }

@@ -4,7 +4,7 @@
 //! GET /scale                                      all queues
 //! GET /scale?queue=thumbnails                     one queue
 //! GET /scale?queue=thumbnails&target_delay=30     the workers needed to start all waiting jobs within 30 s
-//! GET /scale?queue=thumbnails&slots=16            for workers with 16 slots, whatever the present workers have
+//! GET /scale?queue=thumbnails&slots=16            for workers with 16 slots, instead of the actual number
 //! ```
 //!
 //! ```json

@@ -4,8 +4,8 @@
 //! callers wait. A snapshot that is too old is refused with a reason, because an unknown number is not 0.
 //!
 //! ```text
-//! within(age)  ──► the last snapshot if it is young enough, else one shared refresh               (pages, metrics)
-//! latest()     ──► the last snapshot at once; a task refreshes it while there are requests         (autoscalers)
+//! within(age)  ──► the last snapshot if it is young enough, else one shared refresh       (pages, metrics)
+//! latest()     ──► the last snapshot at once; a task refreshes it while there are requests (autoscalers)
 //! ```
 //!
 //! # Cost

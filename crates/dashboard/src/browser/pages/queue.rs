@@ -120,7 +120,7 @@ fn may(request: &AuthorizedRequest, paused: Option<bool>) -> AllowedActions {
     }
 }
 
-/// Returns the first running jobs of the queue, and the number of the remaining ones.
+/// Returns the first running jobs of the queue, and the number of the remaining running jobs.
 fn runs(request: &AuthorizedRequest, look: &Look, queue: &str) -> (Vec<Run>, usize) {
     const MAX_RUNS: usize = 100;
     let jobs = look.present().flat_map(|worker| worker.record.running.iter().map(move |job| (worker, job)));

@@ -159,7 +159,7 @@ async fn credentials_are_demanded_of_every_route() {
     assert_eq!(browser.send(with("Secret")).await.status, StatusCode::UNAUTHORIZED);
 }
 
-// A program reads the reason from the same field as that of any other error.
+// Programs read the reason of a refusal from the same field as the reason of any other error.
 #[tokio::test]
 async fn refusals_of_documents_are_json() {
     let dashboard = || async { Dashboard::new(operate(&filled().await)) };
