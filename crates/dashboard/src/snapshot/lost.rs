@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::figures::QueueFigures;
 
-/// How long an outage is remembered. Without this limit, the jobs of a dead worker would count for as long as
-/// every second read fails.
+/// The time for which an outage is remembered. Without this limit, the jobs of a dead worker would count for
+/// as long as every second read fails.
 const OUTAGES_KEPT_FOR: Duration = Duration::from_secs(3_600);
 
 /// The successes and failures of reading the records of workers.

@@ -31,7 +31,7 @@ pub use figures::{Demand, QueueFigures, WorkerFigures};
 pub use refresh::Snapshot;
 pub use totals::{KindTotals, Totals};
 
-/// How long a caller of [`Snapshots::latest`] waits if no snapshot is young enough.
+/// The maximum wait of a caller of [`Snapshots::latest`] if no snapshot is young enough.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
 /// The pause after a failed refresh before [`Snapshots::within`] starts another one.

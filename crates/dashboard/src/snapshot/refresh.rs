@@ -14,14 +14,14 @@ use super::lost::Readings;
 use super::totals::{Counting, QueueRuns, Totals};
 use super::{SnapshotSource, Snapshots};
 
-/// How long snapshots are refreshed in the background after the last request.
+/// The time after the last request during which the background task keeps refreshing.
 const POLL_LINGER: Duration = Duration::from_secs(300);
 /// The time after which a refresh fails. Waiting callers get the error, and the last snapshot stays.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(20);
 /// The period over which rates are measured.
 const RATE_WINDOW: Duration = Duration::from_secs(60);
-/// How long demands are kept: twice the interval of workers' records, because a job that was just fetched is
-/// not yet in a record.
+/// The time for which demands are kept: twice the interval of workers' records, because a job that was just
+/// fetched is not yet in a record.
 const DEMAND_WINDOW: Duration = Duration::from_secs(30);
 
 /// The figures of one moment.
