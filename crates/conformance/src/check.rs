@@ -36,7 +36,7 @@ impl std::error::Error for Broken {
     }
 }
 
-/// An operation failed that should have succeeded.
+/// An operation that should have succeeded has failed.
 impl From<StoreError> for Broken {
     #[track_caller]
     fn from(error: StoreError) -> Self {

@@ -8,7 +8,7 @@ pub enum Deviation {
     /// whatever [`ExpiredReceipt`](jobqueue::storage::ExpiredReceipt) says. Azure Storage itself, and
     /// Azurite.
     ExpiryNotChecked,
-    /// All messages of one get share a receipt, which is accepted for each of them. Azurite.
+    /// All messages of a get share a receipt, which is accepted for each of them. Azurite.
     BatchSharesReceipt,
     /// An update may hide a message beyond its time to live. Azurite.
     VisibilityBeyondExpiryAccepted,
@@ -74,7 +74,7 @@ impl Deviation {
                 ("get::tells_the_time_of_return", "LeasedMessage {"),
                 ("update::extends_the_lease", "it became visible all the same"),
                 ("update::does_not_prolong_life", EXPIRED),
-                // No request shortens a lock that goes on.
+                // No request can shorten a lock that continues.
                 ("subscriptions::notify_of_a_release_with_a_delay", "no notification came"),
             ],
             Self::RenewalKeepsReceipt => &[

@@ -21,8 +21,8 @@ impl TestJournal {
         let journal = subject.storage().stores().blob_powers.journal.clone();
         let journal = journal.ok_or_else(|| Broken::new("the storage keeps no journal"))?;
         let queue = Arc::from(subject.queue_name()?.as_str());
-        // Entries with the same time and number count as one, whatever their queue. The random start keeps
-        // other promises and runs apart.
+        // Entries with the same time and number are one entry, whatever their queue. The random start keeps
+        // the entries of other promises and runs apart.
         let random = uuid::Uuid::new_v4().as_u64_pair().1 % (YEAR.as_secs() * 1_000_000);
         let start = SystemTime::UNIX_EPOCH + Duration::from_micros(1_800_000_000_000_007 + random);
         Ok(Self { journal, queue, start })
@@ -86,7 +86,7 @@ impl TestJournal {
                 );
                 ensure!(
                     until.is_none_or(|until| to < until),
-                    "a page does not come further than the one before"
+                    "a page does not reach further back than the page before it"
                 );
             }
             entries.extend(page.entries);
@@ -136,7 +136,7 @@ promises! { "journal" if |storage| storage.stores().blob_powers.journal.is_some(
         entries.sort_by_key(|entry| entry.number);
         for limit in [1, 2, 7, 39, 40, 41] {
             let mut found = journal.pages(limit).await?;
-            ensure!(found.is_sorted_by(|one, two| one.ended >= two.ended), "not the newest first");
+            ensure!(found.is_sorted_by(|newer, older| newer.ended >= older.ended), "not the newest first");
             found.sort_by_key(|entry| entry.number);
             ensure!(found == entries, "pages of {limit} have {} of {} entries", found.len(), entries.len());
         }

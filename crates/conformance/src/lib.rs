@@ -1,4 +1,4 @@
-//! The promises of every storage, one function each, which any adapter can run.
+//! The conformance suite for storage adapters: one function for each promise of the port.
 //!
 //! A promise is a sentence and an async function over a [`Subject`]: the storage under test, a way to let
 //! time pass, and the documented [`Deviation`]s of the storage. Where a storage deviates, the promise asserts

@@ -104,7 +104,7 @@ pub async fn run_all(make_subject: impl AsyncFn() -> Subject, concurrency: usize
 }
 
 /// Checks a promise, unless the storage lacks its power. If the storage panics, only this promise is broken
-/// and the run goes on.
+/// and the run continues.
 async fn attempt(promise: &Promise, subject: &Subject) -> Option<Result<(), Broken>> {
     if !promise.concerns(subject) {
         return None;

@@ -20,8 +20,8 @@ type TimePassing = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A storage under test, with a way to let its time pass.
 ///
-/// All queues and containers of promises have unique names. So several subjects and promises may use one
-/// storage at the same time, provided that its time is real.
+/// All queues and containers of promises have unique names. So several subjects and promises may use the same
+/// storage concurrently, provided that its time is real.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -75,8 +75,8 @@ impl Subject {
         })
     }
 
-    /// Returns a subject in real time, for storages that count whole seconds: it waits a little longer than
-    /// asked.
+    /// Returns a subject in real time. It waits a little longer than requested, because some storages count
+    /// whole seconds.
     pub fn real_time(storage: Storage) -> Self {
         Self::new(storage, Duration::from_secs(5), |by| {
             Box::pin(tokio::time::sleep(by + Duration::from_millis(300)))

@@ -1,4 +1,4 @@
-//! A wrapper outside of jobqueue that reports no powers passes the suite.
+//! A wrapper outside jobqueue that reports no powers passes the suite.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

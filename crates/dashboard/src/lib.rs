@@ -1,8 +1,8 @@
 #![cfg_attr(feature = "pages", doc = include_str!("../README.md"))]
-//! # A worker that serves nothing else
+//! # A worker without pages
 //!
-//! Without the feature `pages`, the crate has the routers of [`metrics`], [`scale`] and [`health`] alone, for a worker that serves nothing
-//! else:
+//! Without the feature `pages`, the crate has only the routers of [`metrics`], [`scale`] and [`health`], for
+//! a worker that serves no pages:
 //!
 //! ```no_run
 //! # #[tokio::main] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -19,12 +19,12 @@
 //!
 //! let storage = Storage::connect("sqlite:mails.db").await?;
 //! let worker = Worker::builder(storage.clone()).handle(send).build()?;
-//! let figures = Snapshots::new(Admin::new(storage));        // one reading of the storage serves both
-//! let checks = health::router([worker.health()])            // /live and /ready, of this worker
-//!     .merge(metrics::router(figures.clone()))              // /metrics, of the whole storage
-//!     .merge(scale::router(figures, Target::new()));        // /scale, of the whole storage
+//! let figures = Snapshots::new(Admin::new(storage));        // both routers share one read of the storage
+//! let checks = health::router([worker.health()])            // /live and /ready of this worker
+//!     .merge(metrics::router(figures.clone()))              // /metrics of the whole storage
+//!     .merge(scale::router(figures, Target::new()));        // /scale of the whole storage
 //!
-//! // The checks answer until the last job has ended.
+//! // The checks are served until the last job has ended.
 //! let (listener, stop) = (TcpListener::bind("0.0.0.0:8080").await?, CancellationToken::new());
 //! let server = axum::serve(listener, checks).with_graceful_shutdown(stop.clone().cancelled_owned());
 //! let server = tokio::spawn(server.into_future());
@@ -44,7 +44,7 @@ pub mod metrics;
 pub mod scale;
 pub mod snapshot;
 
-/// The tracker of `tokio-util` that [`Dashboard::tasks`] takes.
+/// The task tracker of `tokio-util`, for [`Dashboard::tasks`].
 #[cfg(feature = "pages")]
 pub use tokio_util::task::TaskTracker;
 

@@ -134,7 +134,7 @@ fn check_readable<M: QueueMessage>(folder: &Path) -> Result<(), GoldenError> {
                 Ok((_, message)) => message,
                 Err(source) => return Err(GoldenError::Unreadable { path, source }),
             };
-            // The test of its own example compares a file of the present form.
+            // A file of the present form is compared by the test of its own example.
             let is_former = (&*golden.kind, golden.version) != (M::KIND, M::VERSION);
             if is_former && let Some(moved) = golden.moved_to(&message) {
                 let differences = diff::lines(&golden.to_json(), &moved.to_json());
@@ -187,7 +187,7 @@ pub enum GoldenError {
     },
     /// Messages of an earlier form have another queue or key in this release.
     #[error(
-        "{} is of an earlier form, whose queue and key are no longer those of the type:\n{differences}\nMessages of that form may be waiting: workers \
+        "{} has an earlier form, and the type now has another queue or key:\n{differences}\nMessages of that form may be waiting: workers \
          must read both queues until the old one is empty, and a key decides order, shard and unique work. Undo the change, or delete the \
          file if no such message can be waiting",
         path.display()

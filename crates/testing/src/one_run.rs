@@ -62,13 +62,13 @@ pub async fn run_one<A: 'static, H: Handler<A>>(handler: H, message: &H::Message
     HandlerTest::new().run_one(handler, message).await
 }
 
-/// The queue on which handlers run. Handlers see it in [`JobInfo::queue`](jobqueue::JobInfo::queue).
+/// The queue on which handlers run. It appears in [`JobInfo::queue`](jobqueue::JobInfo::queue).
 const QUEUE: &str = "one-run";
 
 /// Runs handlers one by one, with the state and the worker settings that they need.
 ///
 /// Each run has its own empty storage, so that [`OneRun::sent`] returns only the messages of that run, unless
-/// [`storage`](Self::storage) names one.
+/// [`storage`](Self::storage) sets a common storage.
 #[derive(Debug, Clone, Default)]
 pub struct HandlerTest {
     steps: Vec<ConfigStep>,
@@ -108,10 +108,12 @@ impl HandlerTest {
         self
     }
 
-    /// Sets the storage of all runs, one after the other, such as the SQLite file in whose transaction the handler completes its job. A run first
-    /// deletes the message that an earlier one has left, and [`OneRun::sent`] returns messages of earlier runs as well.
+    /// Sets the storage of all runs, for example the SQLite file in whose transaction the handler completes
+    /// its job. The runs must be sequential: a run first deletes the message that an earlier run has left.
+    /// [`OneRun::sent`] returns messages of earlier runs as well.
     ///
-    /// The clock of a paused runtime runs ahead of all storages but that in memory: do not pause it.
+    /// Do not pause the runtime with a storage other than the one in memory: the paused clock runs ahead of
+    /// the storage's clock.
     #[must_use]
     pub fn storage(mut self, storage: Storage) -> Self {
         self.storage = Some(storage);
@@ -268,7 +270,7 @@ impl OneRun {
         let queue: Queue<M> = self.storage.queue().await?;
         let mut others = Vec::new();
         let sent = self.take_sent(&queue, &mut others).await;
-        // Released in their order, so that they keep it.
+        // Releases the messages in their order, so that they keep it.
         for other in others {
             let visible = UpdateMessage::new(Duration::ZERO);
             self.storage.queues().update(queue.name(), &other, visible).await?;

@@ -1,7 +1,7 @@
 //! Simulated processes: groups of tasks that a test stops, resumes and kills between any two polls.
 //!
 //! The processes share one thread, one runtime and its clock. While a process is stopped, none of its tasks
-//! is polled, but its timers go on: after it resumes, time has passed, as after SIGSTOP and SIGCONT. A killed
+//! is polled, but its timers continue: after it resumes, time has passed, as after SIGSTOP and SIGCONT. A killed
 //! process is never polled again and runs no destructors before the runtime ends, as after SIGKILL.
 //!
 //! A run is repeatable on a current-thread runtime with paused time, if the [`Runtime`](jobqueue::Runtime)
@@ -39,10 +39,10 @@ use jobqueue_storage::sync::lock;
 /// # }
 /// ```
 #[derive(Clone, Default)]
-pub struct Process(Arc<Mutex<State>>);
+pub struct Process(Arc<Mutex<ProcessState>>);
 
 #[derive(Default)]
-struct State {
+struct ProcessState {
     life: Life,
     /// The wakers of tasks that were due for a poll while the process was stopped.
     waiting: Vec<Waker>,
@@ -93,7 +93,7 @@ impl Process {
         self.lock().life == Life::Killed
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ProcessState> {
         lock(&self.0)
     }
 }
@@ -149,22 +149,22 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn stopped_process_resumes_and_killed_one_never_does() {
-        let (one, other) = (Process::default(), Process::default());
-        let (of_one, of_other) = (counting(&one), counting(&other));
+    async fn stopped_process_resumes_and_killed_process_never_does() {
+        let (stopped, other) = (Process::default(), Process::default());
+        let (of_stopped, of_other) = (counting(&stopped), counting(&other));
         sleep(Duration::from_millis(2500)).await;
-        one.stop();
+        stopped.stop();
         sleep(Duration::from_secs(10)).await;
-        assert_eq!(of_one.load(Ordering::Relaxed), 2);
+        assert_eq!(of_stopped.load(Ordering::Relaxed), 2);
         assert_eq!(of_other.load(Ordering::Relaxed), 12);
-        one.resume();
+        stopped.resume();
         sleep(Duration::from_secs(2)).await;
-        assert_eq!(of_one.load(Ordering::Relaxed), 4, "its third second was over when it resumed");
-        one.kill();
-        one.resume();
+        assert_eq!(of_stopped.load(Ordering::Relaxed), 4, "its third second was over when it resumed");
+        stopped.kill();
+        stopped.resume();
         sleep(Duration::from_secs(10)).await;
-        assert_eq!(of_one.load(Ordering::Relaxed), 4);
-        assert!(one.is_killed());
+        assert_eq!(of_stopped.load(Ordering::Relaxed), 4);
+        assert!(stopped.is_killed());
         assert!(!other.is_killed());
     }
 }

@@ -12,10 +12,11 @@ async fn write_marked(blob: &TestBlob, text: &'static str) -> Result<(), Broken>
     Ok(())
 }
 
+/// Checks that the metadata of a blob matches its content.
 async fn is_whole(blob: &TestBlob) -> Result<(), Broken> {
     let read = blob.store.get_blob(&blob.name, 100).await?;
     let text = read.properties.metadata.get("is").map(str::as_bytes);
-    ensure_eq!(text, Some(&*read.data), "metadata beside content");
+    ensure_eq!(text, Some(&*read.data), "metadata for the content");
     Ok(())
 }
 
@@ -72,7 +73,7 @@ promises! { "blob";
     async fn loses_metadata_with_a_write(subject, blob: missing_blob) {
         blob.write_with("x", PutBlob::new().with_metadata(Metadata::new().with("a", "1"))).await?;
         blob.write("x").await?;
-        ensure!(blob.properties().await?.metadata.is_empty(), "some is left");
+        ensure!(blob.properties().await?.metadata.is_empty(), "some metadata is left");
     }
 
     /// Metadata names that are not identifiers are refused.
@@ -96,7 +97,7 @@ promises! { "blob";
         refused(blob.store.delete_blob(&blob.name, None).await, &[K::BlobNotFound])?;
     }
 
-    /// Deleting a blob leaves its neighbours.
+    /// Deleting a blob leaves all other blobs.
     async fn is_deleted_alone(subject, blob) {
         let neighbour = blob.sibling("a/blob2")?;
         neighbour.write("kept").await?;

@@ -82,6 +82,6 @@ promises! { "listing";
         }
         let first = blob.store.list_blobs(blob.name.container(), "", None).await?;
         ensure!(first.next.is_some(), "a page of {} without a marker", first.blobs.len());
-        ensure!(names(&blob, "").await? == all, "other names than were written, or in another order");
+        ensure!(names(&blob, "").await? == all, "the names or their order differ from the written blobs");
     }
 }

@@ -4,7 +4,7 @@ use crate::prelude::*;
 use jobqueue::storage::StateCounts;
 
 promises! { "counts" if |storage| storage.queues().powers().counts.is_some();
-    /// Counts by state have each message in its own state and no expired message, and find the oldest one that backs off.
+    /// Each message counts in its own state and an expired message in none; the oldest in back-off is found.
     async fn are_those_of_each_state(subject, queue) {
         queue.put_with(PutMessage::new("expired").with_ttl(secs(1))).await?;
         subject.advance(secs(2)).await;

@@ -12,12 +12,12 @@ promises! { "delete";
         ensure_eq!(queue.count().await?, 0, "messages");
     }
 
-    /// Deleting a message leaves the others.
+    /// Deleting a message leaves all other messages.
     async fn removes_one_message(subject, queue) {
         let one = queue.put_and_get("one", LONG_TIMEOUT).await?.message;
         let two = queue.put("two").await?.message;
         queue.delete(&one).await?;
-        ensure_eq!(queue.get_one(LONG_TIMEOUT).await?.message.id, two.id, "the one left");
+        ensure_eq!(queue.get_one(LONG_TIMEOUT).await?.message.id, two.id, "the remaining message");
     }
 
     /// Deleting a message twice finds nothing the second time.
@@ -48,7 +48,7 @@ promises! { "delete";
         ensure_eq!(queue.count().await?, 0, "messages");
     }
 
-    /// In a list of deletions, the receipt of a former holder is refused, even if expired ones are allowed.
+    /// In a list of deletions, a former holder's receipt is refused, even if expired receipts are allowed.
     async fn all_refuses_a_predecessor(subject) {
         for expired in [ExpiredReceipt::Refuse, ExpiredReceipt::Allow] {
             let queue = subject.queue().await?;

@@ -7,8 +7,7 @@ use crate::prelude::*;
 async fn next_comes_in_100_seconds(subject: &Subject, queue: &TestQueue) -> Result<(), Broken> {
     let tolerance = subject.tolerance();
     let mut received = queue.store.get(&queue.name, GetMessages::new(1, LONG_TIMEOUT)).await?;
-    // In some of its gets, a storage may not look for a message that is far away, and then returns an earlier
-    // time.
+    // Some gets may not search as far as that message, and then return an earlier time.
     for _ in 0..100 {
         if received.next_visible_in.is_none_or(|wait| wait + tolerance >= secs(100)) {
             break;
@@ -17,9 +16,14 @@ async fn next_comes_in_100_seconds(subject: &Subject, queue: &TestQueue) -> Resu
     }
     ensure!(received.messages.is_empty(), "it is visible");
     match received.next_visible_in {
-        None => ensure!(subject.deviates(Deviation::NextVisibleUnknown), "the answer does not tell"),
+        None => {
+            ensure!(subject.deviates(Deviation::NextVisibleUnknown), "the answer does not contain the time")
+        }
         Some(wait) => {
-            ensure!(!subject.deviates(Deviation::NextVisibleUnknown), "it does: no deviation any more");
+            ensure!(
+                !subject.deviates(Deviation::NextVisibleUnknown),
+                "the answer contains the time; remove the deviation from its list"
+            );
             ensure!(wait <= secs(100) && wait + tolerance >= secs(100), "{wait:?} instead of 100 s");
         }
     }
@@ -38,7 +42,7 @@ promises! { "get";
         ensure_eq!(queue.get_all(LONG_TIMEOUT).await?.len(), 5 - got, "the rest");
     }
 
-    /// All messages are received once, with as many gets as it takes.
+    /// All messages are received once, with as many gets as necessary.
     async fn returns_each_message_once(subject, queue) {
         let messages = (0..50).map(|n| PutMessage::new(n.to_string())).collect();
         for put in queue.store.put_all(&queue.name, messages).await {
@@ -147,7 +151,7 @@ promises! { "get";
         next_comes_in_100_seconds(subject, &queue).await?;
     }
 
-    /// An empty queue returns no messages, and no time of a next one.
+    /// An empty queue returns no messages, and no time of a next message.
     async fn of_an_empty_queue_is_empty(subject, queue) {
         let received = queue.store.get(&queue.name, GetMessages::new(32, LONG_TIMEOUT)).await?;
         ensure!(received.messages.is_empty(), "messages out of nothing");

@@ -12,7 +12,7 @@ async fn ordered(subject: &Subject) -> Result<TestQueue, Broken> {
     Ok(queue)
 }
 
-/// Returns a queue with two messages of a group. `change` is applied to the first one before it is put.
+/// Returns a queue with two messages of a group. `change` is applied to the first message before its put.
 async fn two_of_a_group(
     subject: &Subject,
     change: impl FnOnce(PutMessage) -> PutMessage,
@@ -99,7 +99,7 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
             }
         }
         let text = next.first().map(|leased| leased.text.as_deref());
-        ensure_eq!(text, Some(Ok("second")), "the message after one that has expired");
+        ensure_eq!(text, Some(Ok("second")), "the message after the expired message");
     }
 
     /// After a list of deletions, each group continues.
@@ -112,7 +112,7 @@ promises! { "groups" if |storage| storage.queues().powers().groups.is_some();
         next_is(&queue, "second").await?;
     }
 
-    /// Deleting the first message of a group notifies the subscribers that wait for the next one.
+    /// Deleting the first message of a group notifies the subscribers that wait for the next message.
     async fn notify_of_the_next(subject) {
         for in_a_list in [false, true] {
             let queue = two_of_a_group(subject, |first| first).await?;

@@ -59,7 +59,7 @@ promises! { "metadata";
     async fn can_be_removed(subject, queue) {
         queue.store.set_queue_metadata(&queue.name, &Metadata::new().with("a", "1")).await?;
         queue.store.set_queue_metadata(&queue.name, &Metadata::new()).await?;
-        ensure!(queue.store.queue_properties(&queue.name).await?.metadata.is_empty(), "some is left");
+        ensure!(queue.store.queue_properties(&queue.name).await?.metadata.is_empty(), "some metadata is left");
     }
 
     /// Metadata is found regardless of the case of its name.
@@ -129,7 +129,7 @@ promises! { "metadata";
         ensure_eq!(count, u64::from(subject.deviates(Deviation::CountKeepsExpired)), "messages");
     }
 
-    /// The length is never zero while there is a live message, however many others have expired.
+    /// The length is never zero while an unexpired message exists, however many others have expired.
     async fn counts_a_message_among_expired_ones(subject, queue) {
         let short = vec![PutMessage::new("short").with_ttl(Some(secs(1))); 40];
         for put in queue.store.put_all(&queue.name, short.into()).await {

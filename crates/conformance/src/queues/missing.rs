@@ -53,7 +53,7 @@ promises! { "missing";
         }
     }
 
-    /// A deleted queue behaves like one that never existed, or is reported as being deleted.
+    /// A deleted queue behaves like a queue that never existed, or is reported as being deleted.
     async fn queue_is_what_a_deleted_one_becomes(subject, queue) {
         let message = queue.put("gone").await?.message;
         queue.store.delete_queue(&queue.name).await?;

@@ -19,9 +19,9 @@ promises! { "put";
 
     /// Putting the same text twice makes two messages with different ids and receipts.
     async fn twice_makes_two_messages(subject, queue) {
-        let (one, two) = (queue.put("same").await?.message, queue.put("same").await?.message);
-        ensure!(one.id != two.id, "one id for two messages");
-        ensure!(one.receipt != two.receipt, "one receipt for two messages");
+        let (first, second) = (queue.put("same").await?.message, queue.put("same").await?.message);
+        ensure!(first.id != second.id, "both messages have the same id");
+        ensure!(first.receipt != second.receipt, "both messages have the same receipt");
         ensure_eq!(queue.get_all(LONG_TIMEOUT).await?.len(), 2, "messages");
     }
 
@@ -55,7 +55,7 @@ promises! { "put";
         ensure_eq!(queue.get_one(LONG_TIMEOUT).await?.dequeue_count, 1, "dequeue count");
     }
 
-    /// A fraction of a second in a delay is kept to the millisecond, refused or rounded up; never cut.
+    /// A fraction of a second in a delay is kept to the millisecond, refused or rounded up, but never cut.
     async fn never_cuts_a_delay(subject, queue) {
         let delay = Duration::from_millis(1500);
         let whole = subject.deviates(Deviation::WholeSeconds);
@@ -72,7 +72,7 @@ promises! { "put";
         }
     }
 
-    /// A delay of 7 days is accepted; a longer one is refused, and the refused put stores nothing.
+    /// A delay of 7 days is accepted; a longer delay is refused, and the refused put stores nothing.
     async fn takes_delays_up_to_7_days(subject, queue) {
         let longer = PutMessage::new("text").with_visibility_delay(MAX_VISIBILITY + secs(1));
         refused(queue.put_with(longer).await, &[K::InvalidInput])?;

@@ -53,7 +53,7 @@ promises! { "receipt";
     async fn that_expired_does_not_delete(subject) {
         let (queue, message) = expired(subject).await?;
         let deviates = subject.deviates(Deviation::ExpiryNotChecked);
-        ensure_eq!(queue.store.guarantees().checks_expiry, !deviates, "what the storage says of itself");
+        ensure_eq!(queue.store.guarantees().checks_expiry, !deviates, "the guarantee that the storage reports");
         refused_unless(deviates, queue.delete(&message).await, &[K::LeaseExpired])?;
         ensure_eq!(queue.get(1, LONG_TIMEOUT).await?.len(), usize::from(!deviates), "messages");
     }

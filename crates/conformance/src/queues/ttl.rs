@@ -9,9 +9,9 @@ fn living(ttl: u64) -> PutMessage {
 promises! { "ttl";
     /// A message without a time to live never expires.
     async fn may_be_endless(subject, queue) {
-        ensure_eq!(queue.put("text").await?.expires, None, "expiry told by put");
-        ensure_eq!(queue.peek(1).await?.first().map(|m| m.expires), Some(None), "expiry told by peek");
-        ensure_eq!(queue.get_one(LONG_TIMEOUT).await?.expires, None, "expiry told by get");
+        ensure_eq!(queue.put("text").await?.expires, None, "expiry by put");
+        ensure_eq!(queue.peek(1).await?.first().map(|m| m.expires), Some(None), "expiry by peek");
+        ensure_eq!(queue.get_one(LONG_TIMEOUT).await?.expires, None, "expiry by get");
     }
 
     /// A time to live of more than 7 days is accepted.

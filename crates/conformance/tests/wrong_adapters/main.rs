@@ -1,4 +1,4 @@
-//! Adapters with a planted mistake: for each mistake the suite reports the promise that it breaks.
+//! Adapters with a planted mistake. For each mistake the suite reports the promise that the mistake breaks.
 
 mod blobs;
 mod mistakes;
@@ -90,7 +90,7 @@ fn subject(mistake: Mistake) -> Subject {
 async fn run(subject: &Subject, name: &str) -> Result<(), Broken> {
     let promise = promises().iter().find(|promise| promise.name() == name);
     let promise = promise.unwrap_or_else(|| panic!("there is no promise {name}"));
-    assert!(promise.concerns(subject), "{name} is not tried");
+    assert!(promise.concerns(subject), "{name} does not apply");
     promise.run(subject).await
 }
 
@@ -110,7 +110,7 @@ async fn each_mistake_breaks_a_promise_about_it() {
     assert!(unnoticed.is_empty(), "these mistakes break no promise: {unnoticed:?}");
 }
 
-/// Promises that no mistake breaks yet, so it is not shown that they can fail. The list may only get shorter.
+/// Promises that no mistake breaks yet, so nothing shows that they can fail. The list may only get shorter.
 const UNPROVEN: &[&str] = &[
     "create::makes_a_missing_queue",
     "create::takes_the_longest_name",
@@ -160,7 +160,7 @@ fn every_other_promise_is_broken_by_a_mistake() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn deviation_allows_nothing_but_what_it_says() {
+async fn deviation_allows_only_its_declared_failures() {
     for (deviation, promise) in [
         (Deviation::RenewalKeepsReceipt, "receipt::is_used_up_by_one_of_many_updates"),
         (Deviation::LockOfFixedLength, "update::does_not_prolong_life"),

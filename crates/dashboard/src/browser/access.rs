@@ -1,4 +1,4 @@
-//! The sender of a request, and the level of access that the sender has.
+//! The operator of a request, and their level of access.
 
 use std::sync::Arc;
 
@@ -8,22 +8,23 @@ use jobqueue_admin::{AccessLevel, Admin};
 /// The operator of a request and their rights, as returned by the function of
 /// [`Dashboard::access`](crate::Dashboard::access).
 ///
-/// The rights of the dashboard's [`Admin`] are the upper limit.
+/// The operator never has more rights than the dashboard's [`Admin`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Access(Option<(Arc<str>, AccessLevel)>);
 
 impl Access {
-    /// Returns the access of the operator with this name. Events and audit lines show the name.
+    /// Returns the access of the operator with this name, which events and audit lines show.
     pub fn new(operator: impl Into<Arc<str>>, level: AccessLevel) -> Self {
         Self(Some((operator.into(), level)))
     }
 
-    /// Returns the access of an operator who only looks.
+    /// Returns the access of an operator who may read and change nothing.
     pub fn read_only(operator: impl Into<Arc<str>>) -> Self {
         Self::new(operator, AccessLevel::ReadOnly)
     }
 
-    /// Returns an access without any rights: every request is answered with 403, also those for styles and scripts.
+    /// Returns an access without any rights: every request is answered with 403, including requests for
+    /// styles and scripts.
     pub fn forbidden() -> Self {
         Self(None)
     }
@@ -44,7 +45,8 @@ impl Resolver {
         self.0.is_some()
     }
 
-    /// Returns the view of who sends the request; `None` if they may see nothing. Without a function it is `admin` itself.
+    /// Returns the view of the operator who sends the request; `None` if the operator may see nothing.
+    /// Without a function, returns `admin` itself.
     pub(crate) fn view(&self, admin: &Admin, parts: &Parts) -> Option<Admin> {
         let Some(resolve) = &self.0 else { return Some(admin.clone()) };
         let (operator, level) = resolve(parts).0?;

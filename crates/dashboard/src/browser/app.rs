@@ -1,4 +1,4 @@
-//! The state that all requests share, and the part of it that belongs to one request.
+//! The state that all requests share, and the state of one request.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,7 +13,7 @@ use crate::browser::operations::Operations;
 use crate::browser::redact::Redactor;
 use crate::snapshot::Snapshots;
 
-/// The dashboard while it runs.
+/// The running dashboard of one storage.
 #[derive(Debug)]
 pub(crate) struct App {
     pub(crate) admin: Admin,
@@ -21,13 +21,13 @@ pub(crate) struct App {
     pub(crate) resolver: Resolver,
     pub(crate) redactor: Redactor,
     pub(crate) logins: Logins,
-    /// True if requests have to name this machine.
+    /// True if the `Host` of a request must name this machine.
     pub(crate) local_only: bool,
     pub(crate) looks: Arc<Looks>,
     pub(crate) reads: Reads,
     pub(crate) operations: Operations,
     pub(crate) stop: CancellationToken,
-    /// The dashboard that answers in place of this one, once the storage was opened.
+    /// The dashboard that replaces this one once its storage has been opened.
     pub(crate) successor: OnceLock<Arc<Self>>,
 }
 
@@ -40,11 +40,11 @@ pub(crate) struct Joined(pub(crate) Vec<(String, Arc<App>)>);
 pub(crate) struct Place {
     /// The name of the storage that the page shows; `None` for a page of all.
     pub(crate) here: Option<String>,
-    /// The names of the storages that the sender may see.
+    /// The names of the storages that the operator may see.
     pub(crate) names: Vec<String>,
 }
 
-/// A request that was let through.
+/// A request that the guard has admitted.
 #[derive(Debug, Clone)]
 pub(crate) struct AuthorizedRequest {
     pub(crate) app: Arc<App>,
@@ -57,12 +57,12 @@ pub(crate) struct AuthorizedRequest {
 }
 
 impl App {
-    /// Returns the dashboard that answers now.
+    /// Returns the successor if there is one, and otherwise this dashboard.
     pub(crate) fn current(self: &Arc<Self>) -> &Arc<Self> {
         self.successor.get().unwrap_or(self)
     }
 
-    /// Makes the next page read the storage again.
+    /// Makes the next page read the storage again, after a change.
     pub(crate) fn changed(&self) {
         self.snapshots.expire();
         self.reads.clear();

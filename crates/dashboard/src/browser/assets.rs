@@ -1,13 +1,14 @@
-//! Style and scripts, under names that change with their content.
+//! Style sheet, icon and scripts, under names that change with their content.
 
 use std::sync::LazyLock;
 
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use jobqueue_storage::fast::hex::to_hex;
 use sha2::{Digest, Sha256};
 
-/// A file that is part of the program.
+/// A file that is compiled into the program.
 #[derive(Debug)]
 pub(crate) struct Asset {
     /// The file's name with a digest of its content.
@@ -44,8 +45,7 @@ pub(crate) static ASSETS: LazyLock<Assets> = LazyLock::new(|| {
 
 impl Asset {
     fn new(stem: &str, extension: &str, media_type: &'static str, content: &'static str) -> Self {
-        let digest = Sha256::digest(content.as_bytes());
-        let digest: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+        let digest = to_hex(&Sha256::digest(content)[..6]);
         Self { name: format!("{stem}-{digest}.{extension}"), media_type, content }
     }
 }
@@ -57,7 +57,7 @@ pub(crate) fn serve(name: &str) -> Response {
     };
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static(asset.media_type)),
-        // The name changes with the content.
+        // Caching forever is safe, because the name changes with the content.
         (CACHE_CONTROL, HeaderValue::from_static("private, max-age=31536000, immutable")),
     ];
     (headers, asset.content).into_response()

@@ -1,16 +1,16 @@
-//! Links that hold wherever the dashboard is nested.
+//! Relative links that work wherever the dashboard is nested.
 
 /// Returns the relative path from the requested page to the root of the dashboard, with a slash at its end.
 ///
-/// Relative links hold under any path, also behind a proxy that takes a part of the path away. `inner` is the path within the
-/// dashboard, `original` that of the request.
+/// Relative links work under any path, even behind a proxy that strips a part of the path. `inner` is the
+/// path within the dashboard, and `original` is the full path of the request.
 pub(crate) fn base(inner: &str, original: &str) -> String {
     let depth = inner.matches('/').count().saturating_sub(1);
     if depth > 0 {
         return "../".repeat(depth);
     }
     match original.rsplit_once('/') {
-        // The root, requested without its slash: links would begin one level too high.
+        // The root was requested without its final slash, so links would resolve one level too high.
         Some((_, last)) if matches!(inner, "" | "/") && !last.is_empty() => format!("./{last}/"),
         _ => "./".to_owned(),
     }

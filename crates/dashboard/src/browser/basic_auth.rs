@@ -1,4 +1,4 @@
-//! Names with passwords, by HTTP basic authentication, and the token of programs that read figures.
+//! Users with passwords, by HTTP basic authentication, and the bearer token for programs that read figures.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use jobqueue_admin::{AccessLevel, Admin};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-/// The paths that a token opens: they have figures, and no job.
-const FIGURES: [&str; 2] = ["/metrics", "/scale"];
+/// The paths that the token opens. They show figures, but no jobs.
+const TOKEN_PATHS: [&str; 2] = ["/metrics", "/scale"];
 
-/// A name with the digest of its password, and the rights that it gives.
+/// A user, the digest of the name and password, and the rights of the user.
 #[derive(Clone)]
 struct Login {
     user: Arc<str>,
@@ -22,18 +22,18 @@ struct Login {
     level: AccessLevel,
 }
 
-/// The logins of a dashboard; without any, every request is let through.
+/// The logins of a dashboard. Without a login or a token, no request needs credentials.
 #[derive(Clone, Default)]
 pub(crate) struct Logins {
     users: Vec<Login>,
-    /// The digest of the token that opens the figures.
+    /// The digest of the token for figures.
     token: Option<[u8; 32]>,
 }
 
 impl Logins {
-    /// Adds a login. One with an empty password is needed, and opens nothing.
+    /// Adds a login. An empty password makes authentication required, but admits no request.
     pub(crate) fn add(&mut self, user: &str, password: &str, level: AccessLevel) {
-        // A secret that is mounted as a file ends with a line break.
+        // A secret that is mounted as a file often ends with a line break.
         let password = password.trim_end_matches(['\r', '\n']);
         self.users.push(Login {
             user: user.into(),
@@ -42,25 +42,26 @@ impl Logins {
         });
     }
 
-    /// Sets the token, without white space around it, as requests give it.
+    /// Sets the token, trimmed like the tokens of requests.
     pub(crate) fn set_token(&mut self, token: &str) {
         self.token = Some(digest(b"", token.trim().as_bytes()));
     }
 
-    /// Returns the view of a program that reads figures with the token; `None` for another request.
+    /// Returns the view of a program that reads figures with the token; `None` for any other request.
     pub(crate) fn view_of_figures(&self, admin: &Admin, parts: &Parts) -> Option<Admin> {
-        let given = bearer(&parts.headers).filter(|_| FIGURES.contains(&parts.uri.path()))?;
+        let given = bearer(&parts.headers).filter(|_| TOKEN_PATHS.contains(&parts.uri.path()))?;
         let is_token = bool::from(self.token?.ct_eq(&digest(b"", given.as_bytes())));
         is_token.then(|| admin.acting_as("metrics", &AccessLevel::ReadOnly))
     }
 
-    /// Returns whether a request needs a name and a password. With a token alone it does, unless others decide on requests without it.
-    pub(crate) fn are_needed(&self, others_decide: bool) -> bool {
-        !self.users.is_empty() || self.token.is_some() && !others_decide
+    /// Returns whether a request needs a name and a password. If there is only a token, requests without it
+    /// need them too, unless an access function decides on such requests.
+    pub(crate) fn are_needed(&self, has_access_function: bool) -> bool {
+        !self.users.is_empty() || self.token.is_some() && !has_access_function
     }
 
-    /// Returns the view of who sends the request; `None` without a valid name and password. The time that it takes does not depend on
-    /// where a wrong password differs.
+    /// Returns the view of the user who sends the request; `None` without a valid name and password. The
+    /// comparison takes the same time wherever a wrong password differs.
     pub(crate) fn view(&self, admin: &Admin, parts: &Parts) -> Option<Admin> {
         let given = basic(&parts.headers)?;
         let colon = given.iter().position(|byte| *byte == b':')?;
@@ -87,7 +88,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 fn digest(user: &[u8], password: &[u8]) -> [u8; 32] {
     let mut hasher = Sha256::new();
-    // With its length, no part of the name passes for one of the password.
+    // The length keeps the name and the password apart: `a` + `bc` differs from `ab` + `c`.
     hasher.update((user.len() as u64).to_le_bytes());
     hasher.update(user);
     hasher.update(password);
@@ -133,7 +134,7 @@ mod tests {
         }
     }
 
-    /// A variable that is missing, read with a default, is an empty password.
+    /// A missing environment variable, read with a default, results in an empty password.
     #[test]
     fn empty_password_opens_nothing() {
         let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
@@ -147,11 +148,11 @@ mod tests {
     }
 
     #[test]
-    fn a_token_opens_the_figures_and_nothing_else() {
+    fn token_opens_the_figures_and_nothing_else() {
         let (logins, admin) = logins();
         let with =
             |path, token: &str| logins.view_of_figures(&admin, &request(path, &format!("Bearer {token}")));
-        for path in FIGURES {
+        for path in TOKEN_PATHS {
             assert!(!with(path, "figures").unwrap().access().allows(Action::Inspect), "{path}");
             assert!(with(path, "wrong").is_none() && with(path, "").is_none(), "{path}");
         }
@@ -161,7 +162,7 @@ mod tests {
         mounted.set_token("mounted\n");
         assert!(
             mounted.view_of_figures(&admin, &request("/metrics", "Bearer mounted")).is_some(),
-            "a secret that is mounted as a file ends with a line break"
+            "a secret that is mounted as a file often ends with a line break"
         );
         let mut logins = Logins::default();
         assert!(!logins.are_needed(false));

@@ -1,4 +1,5 @@
-//! Answers of the storage that several viewers share for a moment.
+//! A single-flight cache of answers of the storage, which viewers share for a few seconds, and a bound on
+//! concurrent reads.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -10,65 +11,68 @@ use jobqueue_storage::sync::lock;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// The most answers that are kept. One may have two megabytes: 32 messages with their texts.
-const MANY: usize = 128;
-/// The most questions that the storage is asked at the same time for the main answers of pages, and as many for their parts. Viewers, whoever
-/// they are, wait for their turn.
-const AT_ONCE: usize = 8;
+/// The maximum number of cached answers. An answer may have two megabytes: 32 messages with their texts.
+const MAX_ANSWERS: usize = 128;
+/// The maximum number of concurrent reads for the main content of pages, and of concurrent reads for parts of
+/// pages. All viewers share these permits.
+const CONCURRENT_READS: usize = 8;
 
-/// The most seconds of one turn.
-const MOST_SECONDS: u64 = 60;
+/// The maximum number of seconds of one read.
+const MAX_READ_SECONDS: u64 = 60;
 
-type Answer = Arc<dyn Any + Send + Sync>;
-/// An answer with the time until which it is fresh, or none. The lock is held while it is read.
-type Slot = Arc<tokio::sync::Mutex<Option<(Instant, Answer)>>>;
+type CachedAnswer = Arc<dyn Any + Send + Sync>;
+/// An answer, with the time until which it is fresh. The lock is held while the answer is read.
+type Slot = Arc<tokio::sync::Mutex<Option<(Instant, CachedAnswer)>>>;
 
-/// Answers by their types and questions. While one viewer waits for the storage, others with the same question wait for that answer.
+/// Cached answers by type and key. While a read is pending, other viewers with the same key wait for its
+/// answer.
 pub(crate) struct Reads {
     slots: Mutex<HashMap<(TypeId, String), Slot>>,
     fresh: Duration,
-    turns: Semaphore,
-    /// Those of the parts of pages: while these hang, the main answers have their turns.
-    part_turns: Semaphore,
+    permits: Semaphore,
+    /// The permits for parts of pages. Parts that hang leave the main content its own permits.
+    part_permits: Semaphore,
 }
 
 impl Reads {
-    /// Returns no answers, each of which will be fresh for less than `refresh`, so that the next refresh of a page finds something new.
+    /// Returns an empty cache. An answer is fresh for half of `refresh`, so that the next refresh of a page
+    /// reads a new one, unless the read took longer.
     pub(crate) fn new(refresh: Duration) -> Self {
-        let turns = || Semaphore::new(AT_ONCE);
-        Self { slots: Mutex::default(), fresh: refresh / 2, turns: turns(), part_turns: turns() }
+        let permits = || Semaphore::new(CONCURRENT_READS);
+        Self { slots: Mutex::default(), fresh: refresh / 2, permits: permits(), part_permits: permits() }
     }
 
-    /// Returns the answer to `question`: one that is fresh, or a new one of `read`.
+    /// Returns the fresh answer for `key`, or else a new answer of `read`.
     pub(crate) async fn get<V: Any + Send + Sync>(
         &self,
-        question: &str,
+        key: &str,
         read: impl Future<Output = Result<V, Error>>,
     ) -> Result<Arc<V>, Error> {
-        self.fresh_or_read(question, &self.turns, read).await
+        self.fresh_or_read(key, &self.permits, read).await
     }
 
-    /// Does the same for a part of a page, for which the viewer waits less long.
+    /// Returns the answer like [`get`](Self::get), for a part of a page without which the page is still
+    /// useful.
     pub(crate) async fn get_part<V: Any + Send + Sync>(
         &self,
-        question: &str,
+        key: &str,
         read: impl Future<Output = Result<V, Error>>,
     ) -> Result<Arc<V>, Error> {
-        self.fresh_or_read(question, &self.part_turns, read).await
+        self.fresh_or_read(key, &self.part_permits, read).await
     }
 
-    /// Returns what `read` returns, which is too large to be kept.
+    /// Returns the result of `read` without caching it, because it may be large.
     pub(crate) async fn get_once<V>(&self, read: impl Future<Output = Result<V, Error>>) -> Result<V, Error> {
-        in_turn(&self.turns, read).await
+        bounded(&self.permits, read).await
     }
 
     async fn fresh_or_read<V: Any + Send + Sync>(
         &self,
-        question: &str,
-        turns: &Semaphore,
+        key: &str,
+        permits: &Semaphore,
         read: impl Future<Output = Result<V, Error>>,
     ) -> Result<Arc<V>, Error> {
-        let slot = self.slot((TypeId::of::<V>(), question.to_owned()));
+        let slot = self.slot((TypeId::of::<V>(), key.to_owned()));
         let mut slot = slot.lock().await;
         if let Some((until, answer)) = &*slot
             && Instant::now() < *until
@@ -80,38 +84,40 @@ impl Reads {
             let began = Instant::now();
             read.await.map(|answer| (began, answer))
         };
-        let (began, answer) = in_turn(turns, timed).await?;
+        let (began, answer) = bounded(permits, timed).await?;
         let answer = Arc::new(answer);
-        // From before the request, the answer is at least as new. It is kept for as long as it took: a slow storage is not asked for each viewer.
+        // Freshness counts from before the request, when the answer is at least as new. An answer also stays
+        // fresh for as long as its read took, so that a slow storage is not read for each viewer.
         let fresh = self.fresh.max(2 * began.elapsed());
-        *slot = Some((began + fresh, Arc::clone(&answer) as Answer));
+        *slot = Some((began + fresh, Arc::clone(&answer) as CachedAnswer));
         Ok(answer)
     }
 
-    fn slot(&self, question: (TypeId, String)) -> Slot {
+    fn slot(&self, key: (TypeId, String)) -> Slot {
         let mut slots = lock(&self.slots);
-        if slots.len() >= MANY {
-            // Who asks again waits for a new one.
+        if slots.len() >= MAX_ANSWERS {
+            // Dropping all slots only costs repeated reads.
             slots.clear();
         }
-        Arc::clone(slots.entry(question).or_default())
+        Arc::clone(slots.entry(key).or_default())
     }
 
-    /// Forgets all answers, after a change.
+    /// Drops all answers, after a change.
     pub(crate) fn clear(&self) {
         lock(&self.slots).clear();
     }
 }
 
-/// Waits for a turn, and reads within its time: a slow read must not hold up those of all others for ever.
-async fn in_turn<V>(turns: &Semaphore, read: impl Future<Output = Result<V, Error>>) -> Result<V, Error> {
-    // It is never closed.
-    let _turn = turns.acquire().await;
+/// Waits for a permit, and then reads with a timeout, so that slow reads cannot block other viewers without
+/// end.
+async fn bounded<V>(permits: &Semaphore, read: impl Future<Output = Result<V, Error>>) -> Result<V, Error> {
+    // The semaphore is never closed.
+    let _permit = permits.acquire().await;
     let late = |_| {
-        let text = format!("the storage did not answer within {MOST_SECONDS} seconds");
+        let text = format!("the storage did not answer within {MAX_READ_SECONDS} seconds");
         Err(Error::new(ErrorKind::Storage, text).with_retryable(true))
     };
-    tokio::time::timeout(Duration::from_secs(MOST_SECONDS), read).await.unwrap_or_else(late)
+    tokio::time::timeout(Duration::from_secs(MAX_READ_SECONDS), read).await.unwrap_or_else(late)
 }
 
 jobqueue_storage::debug_fields! {
@@ -125,7 +131,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn viewers_with_one_question_share_an_answer() {
+    async fn viewers_with_the_same_key_share_an_answer() {
         let reads = Reads::new(Duration::from_secs(3600));
         assert_eq!(*reads.get("a", async { Ok(1) }).await.unwrap(), 1);
         assert_eq!(*reads.get("a", async { Ok(2) }).await.unwrap(), 1);
@@ -149,11 +155,12 @@ mod tests {
         assert_eq!(*reads.get("a", slow(3)).await.unwrap(), 3);
     }
 
-    // The time of an answer began before the wait for a turn: it was old when it came.
+    // The time that an answer waits for a permit does not age it.
     #[tokio::test(start_paused = true)]
-    async fn answer_that_waited_for_its_turn_is_fresh() {
+    async fn answer_that_waited_for_a_permit_is_fresh() {
         let reads = Reads::new(Duration::from_secs(5));
-        let hanging = (0..AT_ONCE).map(|_| reads.get_once(std::future::pending::<Result<(), Error>>()));
+        let hanging =
+            (0..CONCURRENT_READS).map(|_| reads.get_once(std::future::pending::<Result<(), Error>>()));
         let (_, first) =
             tokio::join!(futures_util::future::join_all(hanging), reads.get("a", async { Ok(1) }));
         assert_eq!(*first.unwrap(), 1);
@@ -161,10 +168,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn viewers_ask_a_bounded_number_of_questions_at_the_same_time() {
+    async fn viewers_read_a_bounded_number_of_answers_at_once() {
         let reads = Arc::new(Reads::new(Duration::from_secs(3600)));
         let running = Arc::new(AtomicUsize::new(0));
-        let asked = (0..3 * MANY).map(|question| {
+        let readers = (0..3 * MAX_ANSWERS).map(|key| {
             let (reads, running) = (Arc::clone(&reads), Arc::clone(&running));
             tokio::spawn(async move {
                 let read = async {
@@ -173,19 +180,20 @@ mod tests {
                     running.fetch_sub(1, Ordering::AcqRel);
                     Ok(others)
                 };
-                *reads.get(&question.to_string(), read).await.unwrap()
+                *reads.get(&key.to_string(), read).await.unwrap()
             })
         });
-        for asked in asked.collect::<Vec<_>>() {
-            assert!(asked.await.unwrap() < AT_ONCE);
+        for reader in readers.collect::<Vec<_>>() {
+            assert!(reader.await.unwrap() < CONCURRENT_READS);
         }
-        assert!(reads.slots.lock().unwrap().len() <= MANY);
+        assert!(reads.slots.lock().unwrap().len() <= MAX_ANSWERS);
     }
 
     #[tokio::test(start_paused = true)]
     async fn reads_that_hang_hold_up_others_for_a_bounded_time() {
         let reads = Reads::new(Duration::from_secs(3600));
-        let hanging = (0..AT_ONCE).map(|_| reads.get_once(std::future::pending::<Result<(), Error>>()));
+        let hanging =
+            (0..CONCURRENT_READS).map(|_| reads.get_once(std::future::pending::<Result<(), Error>>()));
         let (hanging, other) =
             tokio::join!(futures_util::future::join_all(hanging), reads.get("a", async { Ok(1) }));
         assert!(hanging.iter().all(|hung| hung.as_ref().is_err_and(Error::is_retryable)));
@@ -199,7 +207,7 @@ mod tests {
         let hang = |n: usize| async move {
             of.get_part(&n.to_string(), std::future::pending::<Result<(), Error>>()).await
         };
-        let parts = futures_util::future::join_all((0..AT_ONCE).map(hang));
+        let parts = futures_util::future::join_all((0..CONCURRENT_READS).map(hang));
         assert!(tokio::time::timeout(Duration::from_secs(8), parts).await.is_err());
         let main = tokio::time::timeout(Duration::from_secs(1), reads.get("a", async { Ok(1) })).await;
         assert_eq!(*main.unwrap().unwrap(), 1);

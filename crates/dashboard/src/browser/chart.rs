@@ -1,4 +1,4 @@
-//! Charts as SVG, drawn on the server. Colours come from the style sheet.
+//! Charts as SVG, rendered on the server. Colours come from the style sheet.
 
 use askama::Template;
 
@@ -7,7 +7,7 @@ use crate::browser::throughput::Minute;
 const STEP: usize = 8;
 const HEIGHT: u64 = 96;
 
-/// A bar for each minute: completed jobs below, failed attempts above.
+/// A bar chart of an hour: for each minute, completed jobs below and failed attempts above.
 #[derive(Debug, Template)]
 #[template(path = "chart.html")]
 pub(crate) struct Chart {
@@ -36,7 +36,7 @@ impl Chart {
         Self { is_small: true, ..Self::hour(minutes) }
     }
 
-    /// Returns the height of a bar: at least 1 for an amount that is not zero.
+    /// Returns the height of a bar, which is at least 1 unless the amount is 0.
     fn height(&self, amount: &u64) -> u64 {
         let height = u128::from(*amount) * u128::from(HEIGHT) / u128::from(self.most.max(1));
         u64::try_from(height).unwrap_or(HEIGHT).clamp(1.min(*amount), HEIGHT)

@@ -21,15 +21,16 @@ use crate::browser::redact::{Redactor, Shown};
 use crate::browser::{joined, routes};
 use crate::snapshot::Snapshots;
 
-const REFRESH: Duration = Duration::from_secs(5);
+const DEFAULT_REFRESH: Duration = Duration::from_secs(5);
 
-/// The dashboard of a storage. [`router`](Self::router) makes it a part of a web service.
+/// The dashboard of a storage. Its [`router`](Self::router) becomes a part of a web service.
 ///
-/// A client that reaches it has the rights of the [`Admin`](jobqueue_admin::Admin), unless [`access`](Self::access) or
-/// [`credentials`](Self::credentials) say otherwise. An `Admin` of [`Admin::new`](jobqueue_admin::Admin::new) only reads.
+/// Every client that reaches the dashboard has the rights of the [`Admin`](jobqueue_admin::Admin), unless
+/// [`access`](Self::access) or [`credentials`](Self::credentials) restrict it. An `Admin` of
+/// [`Admin::new`](jobqueue_admin::Admin::new) only reads.
 ///
-/// The router also has [`/metrics`](crate::metrics) and [`/scale`](crate::scale), with the same access as the pages. All read the storage
-/// through one [`Snapshots`]: a scrape sends no requests while a page is open.
+/// The router also has [`/metrics`](crate::metrics) and [`/scale`](crate::scale), with the same access as the
+/// pages. All of them share one [`Snapshots`], so that a scrape sends no requests while a page is open.
 ///
 /// ```
 /// use jobqueue::{CancellationToken, Storage};
@@ -40,7 +41,7 @@ const REFRESH: Duration = Duration::from_secs(5);
 /// let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
 /// let router = Dashboard::new(admin)
 ///     .credentials("ada", "a password from the environment")
-///     // Payloads of invoices and their keys are hidden, and those of messages whose kind is not known.
+///     // Hides the payloads and keys of invoices, and of messages whose kind is unknown.
 ///     .redact(|shown| match (shown.kind, shown.field) {
 ///         (None | Some("invoice"), Field::Payload | Field::Key) => Some("hidden".to_owned()),
 ///         _ => None,
@@ -63,7 +64,8 @@ pub struct Dashboard {
 }
 
 impl Dashboard {
-    /// Returns the dashboard of the storage of an `Admin`, or of snapshots that others use too, such as [`health`](crate::health).
+    /// Returns the dashboard of the storage of an `Admin`, or of snapshots that other routers share, such as
+    /// [`scale`](crate::scale).
     pub fn new(snapshots: impl Into<Snapshots>) -> Self {
         Self {
             snapshots: snapshots.into(),
@@ -71,7 +73,7 @@ impl Dashboard {
             redactor: Redactor::default(),
             logins: Logins::default(),
             local_only: false,
-            refresh: REFRESH,
+            refresh: DEFAULT_REFRESH,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             successor: None,
@@ -79,85 +81,95 @@ impl Dashboard {
     }
 
     jobqueue_storage::setters! {
-        /// Calls `resolve` for the sender and the rights of each request, by its headers or by what layers of the embedding
-        /// program have put into its extensions.
+        /// Calls `resolve` for the operator and the rights of each request. The function can read the headers
+        /// and the extensions, into which layers of the embedding program put verified users.
         access(resolve: impl Fn(&Parts) -> Access + Send + Sync + 'static) => resolver =
             Resolver::new(resolve);
     }
 
-    /// Requires a name and its password, by HTTP basic authentication. Each call adds a user. The name is
-    /// that of the operator in events and audits, with all rights of the `Admin`. Use it behind TLS only: browsers send both with
-    /// every request. The comparison takes the same time for every password. [`access`](Self::access) is asked as well, if it is set.
-    /// A login with an empty password opens nothing: a variable that is missing lets nobody in.
+    /// Requires a user name and a password, by HTTP basic authentication. Each call adds a user. The user has
+    /// all rights of the `Admin`, and the name appears as the operator in events and audits. Use this behind
+    /// TLS only, because browsers send name and password with every request. The comparison takes the same
+    /// time for every password. If [`access`](Self::access) is set, it must admit the request as well. A
+    /// login with an empty password admits no request, so that a missing environment variable opens nothing.
     pub fn credentials(mut self, user: &str, password: &str) -> Self {
         self.logins.add(user, password, AccessLevel::Operate);
         self
     }
 
-    /// Adds a user and a password that open the pages without any change. An empty password opens nothing.
+    /// Adds a user who may read all pages but change nothing. An empty password admits no request.
     pub fn viewer(mut self, user: &str, password: &str) -> Self {
         self.logins.add(user, password, AccessLevel::ReadOnly);
         self
     }
 
-    /// Lets programs with the header `Authorization: Bearer <token>` read `/metrics` and `/scale`, and nothing else;
-    /// [`access`](Self::access) is not asked about them. All other requests need [`credentials`](Self::credentials), unless `access` alone
-    /// decides on them. White space around the token does not count. An empty token opens nothing.
+    /// Lets programs with the header `Authorization: Bearer <token>` read `/metrics` and `/scale`, and
+    /// nothing else. For such requests [`access`](Self::access) is not called. All other requests need
+    /// [`credentials`](Self::credentials), unless `access` alone decides on them. White space around the
+    /// token is ignored. An empty token opens nothing.
     pub fn metrics_token(mut self, token: &str) -> Self {
         self.logins.set_token(token);
         self
     }
 
     jobqueue_storage::setters! {
-        /// Answers only requests whose `Host` is `localhost` or a loopback address. The default is no. A dashboard without
-        /// [`credentials`](Self::credentials) that listens on loopback needs it: a page of another site can let its own name point to this machine, and then
-        /// reads and changes what the dashboard shows. Behind a proxy, which passes on the name that browsers use, leave it off.
+        /// Answers only requests whose `Host` is `localhost` or a loopback address. Off by default. A
+        /// dashboard without [`credentials`](Self::credentials) that listens on loopback needs this
+        /// protection against DNS rebinding: another site can make its own name point to this machine, and
+        /// its pages could then read and change everything that the dashboard can. Leave it off behind a
+        /// proxy, which passes on the host name that browsers use.
         local_only(local: bool) => local_only;
 
-        /// Asks `hook` before it shows a text that may be personal: `Some` is shown instead, `None` shows the text as it is.
+        /// Calls `hook` before a page shows a text that may be personal. The page shows the returned text
+        /// instead, or the text itself if the hook returns `None`.
         ///
-        /// Payloads and checkpoints are shown after a click only, with or without a hook. With a hook, dead letters cannot be
-        /// searched by text or key, which would tell what is hidden.
+        /// Payloads and checkpoints are shown only after a click, with or without a hook. With a hook, dead
+        /// letters cannot be searched by text or key, because a search would reveal hidden texts.
         redact(hook: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) => redactor =
             Redactor::new(hook);
 
-        /// Sets the interval of refreshes while a page is open. The default is 5 seconds, the minimum 100 milliseconds.
+        /// Sets the interval of refreshes while a page is open. The default is 5 seconds, the minimum 100
+        /// milliseconds.
         ///
-        /// A refresh costs two requests, three for each queue and one for each worker, independent of the number of
-        /// viewers. Without viewers there is none.
+        /// A refresh costs two requests, three for each queue and one for each worker, independent of the
+        /// number of viewers. Without viewers, nothing is refreshed.
         refresh(interval: Duration) => refresh = interval.max(Duration::from_millis(100));
 
-        /// Ends the streams of open pages, and bulk operations between two dead letters, once `token` fires. A server that waits for
-        /// its connections when it stops needs this.
+        /// Ends the event streams of open pages once `token` fires, and stops bulk operations between two
+        /// dead letters. A server that waits for its connections during shutdown needs this.
         stop_when(token: CancellationToken) => stop;
 
-        /// Runs redrives, purges and previews on `tasks`. A program that stops closes and awaits it after [`stop_when`](Self::stop_when)'s token
-        /// has fired: otherwise the end of the runtime cuts an operation, whose dead letters are then hidden for 10 minutes.
+        /// Runs redrives, purges and previews on `tasks`. During shutdown, close and await the tracker after
+        /// the token of [`stop_when`](Self::stop_when) has fired. Otherwise the end of the runtime interrupts
+        /// a running operation, and its leased dead letters stay hidden for 10 minutes.
         tasks(tasks: TaskTracker);
     }
 
-    /// Answers by the dashboard to which `opened` resolves, as soon as it does: that of a storage that is away when the program starts. Its pages are then
-    /// below the same paths, and its settings are its own. [`router`](Self::router) then needs a runtime.
+    /// Hands all requests over to the dashboard to which `opened` resolves, once it does. For a storage that
+    /// is unavailable when the program starts. The paths stay the same; the settings are those of the new
+    /// dashboard. [`router`](Self::router) must then be called on a runtime.
     #[doc(hidden)]
     pub fn until(mut self, opened: impl Future<Output = Self> + Send + 'static) -> Self {
         self.successor = Some(Box::pin(opened));
         self
     }
 
-    /// Returns the routes, for [`Router::nest_service`] under any path, or as the whole service. Nothing is read from the storage until the
-    /// first request.
+    /// Returns the routes, for [`Router::nest_service`] under any path, or as the whole service. The
+    /// dashboard reads nothing before the first request.
     pub fn router(self) -> Router {
         routes::router(self.into_app())
     }
 
-    /// Returns the routes of the dashboards of several storages: each below its name, such as `/prod/`, and a page at the root with one row for
-    /// each storage. The head of every page links to the same page of the other storages.
+    /// Returns the routes of the dashboards of several storages. Each dashboard is below the name of its
+    /// storage, such as `/prod/`. The page at the root has one row for each storage, and the header of every
+    /// page links to the same page of the other storages.
     ///
-    /// A storage is read by its own dashboard: one that does not answer delays the page of all by at most a second, and its figures are shown as
-    /// unknown. Access, credentials, redaction and limits stay those of each dashboard. The root page, `/api/storages` and the links list only
-    /// storages whose dashboards admit the request. To decide that, the functions of [`access`](Self::access) of all dashboards are called with each
-    /// request, also with one for another storage. Browsers keep one name and password for all
-    /// paths: give all dashboards the same ones. `/metrics` and `/scale` are below the names.
+    /// Each dashboard reads its own storage. A storage that does not answer delays the root page by at most a
+    /// second, and the page shows its figures as unknown. Each dashboard keeps its own access, credentials,
+    /// redaction and limits. The root page, `/api/storages` and the links list only storages whose dashboards
+    /// admit the request. To decide that, each request calls the [`access`](Self::access) functions of all
+    /// dashboards, even if it is for another storage. Browsers keep one name and password for all paths, so
+    /// give all dashboards the same credentials. `/metrics` and `/scale` are below the names.
     ///
     /// ```
     /// # fn main() -> Result<(), jobqueue::Error> {
@@ -171,8 +183,9 @@ impl Dashboard {
     /// ```
     ///
     /// # Errors
-    /// [`Configuration`](jobqueue::ErrorKind::Configuration): there is no dashboard; or a name is given twice, is not of 1 to 63 ASCII letters,
-    /// digits, `-` and `_`, or is one that the router uses itself: `api`, `assets`, `events`, `live`, `metrics`, `overview`, `ready` and `scale`.
+    /// [`Configuration`](jobqueue::ErrorKind::Configuration) if there is no dashboard, or if a name is given
+    /// twice, does not consist of 1 to 63 ASCII letters, digits, `-` and `_`, or is reserved: `api`,
+    /// `assets`, `events`, `live`, `metrics`, `overview`, `ready` and `scale`.
     pub fn join<N: Into<String>>(dashboards: impl IntoIterator<Item = (N, Self)>) -> Result<Router, Error> {
         joined::router(dashboards.into_iter().map(|(name, dashboard)| (name.into(), dashboard.into_app())))
     }
@@ -182,7 +195,8 @@ impl Dashboard {
             self;
         let admin = snapshots.admin().clone();
         let looks = Arc::new(Looks::new(snapshots.clone(), refresh));
-        // The pages that follow this dashboard listen to its successor afterwards.
+        // The streams of this dashboard end when its successor takes over; the pages then connect to the
+        // successor.
         let stop = if successor.is_some() { stop.child_token() } else { stop };
         let (reads, operations) = (Reads::new(refresh), Operations::new(tasks.clone(), stop.clone()));
         let app = Arc::new(App {
@@ -205,7 +219,7 @@ impl Dashboard {
     }
 }
 
-/// Hands the requests over to the dashboard to which `opened` resolves.
+/// Hands requests over to the dashboard to which `opened` resolves.
 async fn succeed(app: Arc<App>, opened: BoxFuture<'static, Dashboard>) {
     if let Some(dashboard) = app.stop.run_until_cancelled(opened).await {
         let _ = app.successor.set(dashboard.into_app());

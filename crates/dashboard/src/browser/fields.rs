@@ -1,4 +1,4 @@
-//! The values that a request carries: of its path, its query or its form.
+//! The values of a request, from its path, its query or its form.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -8,7 +8,7 @@ pub(crate) use jobqueue_admin::Given;
 use crate::browser::pages::PageError;
 use crate::browser::text::line;
 
-/// The values by their names. A value that is given twice counts once.
+/// The values by name. If a name is given twice, its last value counts.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Fields(BTreeMap<String, String>);
 
@@ -17,7 +17,8 @@ impl Fields {
         Self(values.into_iter().collect())
     }
 
-    /// Returns the fields, each of which must be one of `known` and given once: a program would take a misspelt condition for one that holds.
+    /// Returns the fields, each of which must be in `known` and given once. A caller could otherwise believe
+    /// that a misspelt condition had been applied.
     pub(crate) fn of_known(
         values: impl IntoIterator<Item = (String, String)>,
         known: &[&str],
@@ -25,7 +26,7 @@ impl Fields {
         let mut fields = Self::default();
         for (name, value) in values {
             if !known.contains(&name.as_str()) {
-                return Err(format!("`{}` is no field here", line(&name)));
+                return Err(format!("`{}` is not a field of this request", line(&name)));
             }
             if fields.0.insert(name, value).is_some() {
                 return Err("a field is given twice".to_owned());
@@ -38,7 +39,7 @@ impl Fields {
         self.0.insert(name.to_owned(), value.to_owned());
     }
 
-    /// Returns a value without blanks around it; `None` if it is missing or empty.
+    /// Returns a trimmed value; `None` if it is missing or empty.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
     }
@@ -48,7 +49,7 @@ impl Fields {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Returns a value for the form in which it was given.
+    /// Returns a value to show again in the form that sent it.
     pub(crate) fn shown(&self, name: &str) -> &str {
         self.exact(name).unwrap_or_default()
     }
@@ -71,7 +72,7 @@ impl Fields {
         text.parse::<jiff::Timestamp>().map(|time| Some(time.into())).map_err(problem)
     }
 
-    /// Returns a length of time such as `90s`, `2h 30m` or `7d`.
+    /// Returns a duration such as `90s`, `2h 30m` or `7d`.
     pub(crate) fn duration(&self, name: &str) -> Result<Option<Duration>, PageError> {
         let Some(text) = self.text(name) else { return Ok(None) };
         let problem =

@@ -1,5 +1,5 @@
-//! The filters of the templates. Untrusted text passes through [`line`].
-#![allow(unreachable_pub, reason = "the macro makes public types")]
+//! The filters of the templates. Untrusted text must pass through [`line`].
+#![allow(unreachable_pub, reason = "the macro generates public types")]
 
 use std::time::SystemTime;
 
@@ -37,13 +37,13 @@ pub(crate) fn time(at: &SystemTime, _: &dyn Values) -> Result<When> {
     Ok(When::of(*at))
 }
 
-/// Shows a time that is written as RFC 3339.
+/// Shows a time that is stored as RFC 3339 text.
 #[filter_fn]
 pub(crate) fn written(at: impl AsRef<str>, _: &dyn Values) -> Result<When> {
     Ok(When::read(at.as_ref()))
 }
 
-/// Shows how many seconds have passed.
+/// Shows a number of seconds as a short duration.
 #[filter_fn]
 pub(crate) fn age(seconds: &f64, _: &dyn Values) -> Result<String> {
     let time = std::time::Duration::try_from_secs_f64(*seconds);

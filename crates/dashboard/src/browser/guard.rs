@@ -1,4 +1,5 @@
-//! Checks every request and completes every answer: credentials, origin, access, headers.
+//! Checks the credentials, the origin and the access of every request, and sets the security headers of every
+//! response.
 
 use std::sync::Arc;
 
@@ -16,8 +17,8 @@ use crate::browser::base::base;
 use crate::browser::pages::PageError;
 use crate::browser::{json, origin};
 
-/// The headers of every answer. Nothing is loaded from elsewhere, nothing runs that is not a file of the dashboard, and no other
-/// page frames it.
+/// The headers of every response. Pages load nothing from other hosts, run only scripts that are files of the
+/// dashboard, and cannot be framed.
 pub(crate) const HEADERS: &[(&str, &str)] = &[
     (
         "content-security-policy",
@@ -25,13 +26,14 @@ pub(crate) const HEADERS: &[(&str, &str)] = &[
     ),
     ("cross-origin-opener-policy", "same-origin"),
     ("cross-origin-resource-policy", "same-origin"),
-    // Not `no-referrer`: with it browsers send `Origin: null`, which is how requests of other sites look.
+    // Not `no-referrer`: browsers would then send `Origin: null`, as for requests from other sites.
     ("referrer-policy", "same-origin"),
     ("x-content-type-options", "nosniff"),
     ("x-frame-options", "DENY"),
 ];
 
-/// Lets a request through if its credentials, its origin and its access allow, and sets the headers of the answer.
+/// Admits a request if its credentials, its origin and its access allow, and sets the headers of the
+/// response.
 pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let app = app.current();
@@ -42,14 +44,15 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
     respond(admitted, parts, body, next).await
 }
 
-/// Lets a request for a page of all storages through if at least one of their dashboards does, and sets the headers of the answer.
+/// Admits a request for a page of all storages if at least one of their dashboards does, and sets the headers
+/// of the response.
 pub(crate) async fn guard_all(State(joined): State<Arc<Joined>>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let admitted = admit_to_any(&joined, &parts);
     respond(admitted, parts, body, next).await
 }
 
-/// Passes on what was admitted, or answers with the refusal.
+/// Passes on an admitted request, or responds with the refusal.
 async fn respond<A: Clone + Send + Sync + 'static>(
     admitted: Result<A, Response>,
     mut parts: Parts,
@@ -62,8 +65,8 @@ async fn respond<A: Clone + Send + Sync + 'static>(
             next.run(Request::from_parts(parts, body)).await
         }
         Err(refusal) => {
-            let is_wrong = refusal.status() == StatusCode::UNAUTHORIZED;
-            if is_wrong && parts.headers.contains_key(AUTHORIZATION) {
+            let is_unauthorized = refusal.status() == StatusCode::UNAUTHORIZED;
+            if is_unauthorized && parts.headers.contains_key(AUTHORIZATION) {
                 let path = parts.uri.path().escape_debug();
                 tracing::warn!(%path, "refused a wrong name, password or token");
             }
@@ -74,7 +77,7 @@ async fn respond<A: Clone + Send + Sync + 'static>(
     response
 }
 
-/// The storages whose dashboards let a request through, by their names.
+/// The admitted request for each storage whose dashboard admits it, with the name of the storage.
 pub(crate) type Admitted = Arc<[(String, AuthorizedRequest)]>;
 
 #[allow(clippy::result_large_err, reason = "the error is the answer")]
@@ -90,7 +93,7 @@ fn admit_to_any(joined: &Joined, parts: &Parts) -> Result<Admitted, Response> {
     for (_, request) in &mut admitted {
         request.place = Some(Place { here: None, names: names.clone() });
     }
-    // A browser asks for a name and a password only after 401.
+    // Prefers 401, because browsers ask for a name and a password only after that status.
     refusals.sort_by_key(|refusal| refusal.status() != StatusCode::UNAUTHORIZED);
     match refusals.into_iter().next() {
         Some(refusal) if admitted.is_empty() => Err(refusal),
@@ -98,7 +101,8 @@ fn admit_to_any(joined: &Joined, parts: &Parts) -> Result<Admitted, Response> {
     }
 }
 
-/// Returns the place of the pages of `app`. The other storages are those whose dashboards would let this request through too.
+/// Returns the place of the pages of `app`, with the names of all storages whose dashboards admit this
+/// request.
 fn place(joined: &Joined, app: &Arc<App>, parts: &Parts) -> Place {
     let is_here = |other: &Arc<App>| Arc::ptr_eq(other.current(), app);
     let names = joined.0.iter().filter(|(_, other)| is_here(other) || admit(other.current(), parts).is_ok());
@@ -120,8 +124,8 @@ fn admit(app: &Arc<App>, parts: &Parts) -> Result<AuthorizedRequest, Response> {
     if !origin::may_change(&parts.method, &parts.uri, &parts.headers) {
         let path = parts.uri.path().escape_debug();
         tracing::warn!(%operator, %path, "refused a change that another site may have sent");
-        let text = "refused: this change does not come from a page of the dashboard (Sec-Fetch-Site, Origin and Host of the request \
-            say so); a proxy must pass the Host of the browser on";
+        let text = "refused: by the headers Sec-Fetch-Site, Origin and Host, this change does not come from a page of the \
+            dashboard; a proxy must forward the Host of the browser";
         return Err(refusal(parts, StatusCode::FORBIDDEN, text));
     }
     let original = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |original| &original.0);
@@ -129,26 +133,28 @@ fn admit(app: &Arc<App>, parts: &Parts) -> Result<AuthorizedRequest, Response> {
     Ok(AuthorizedRequest { app: Arc::clone(app), admin, base, place: None })
 }
 
-/// Returns the view of who sends a request: the name and the password must be right, where they are needed, and the program that embeds the
-/// dashboard must let the request in.
+/// Returns the view of the operator who sends a request. The request needs a valid name and password if the
+/// dashboard has logins, and the access function of the embedding program must admit it.
 #[allow(clippy::result_large_err, reason = "the error is the answer")]
 fn view(app: &App, parts: &Parts) -> Result<Admin, Response> {
-    let admin = match app.logins.are_needed(app.resolver.is_set()) {
-        true => app.logins.view(&app.admin, parts).ok_or_else(|| {
+    let admin = if app.logins.are_needed(app.resolver.is_set()) {
+        app.logins.view(&app.admin, parts).ok_or_else(|| {
             let challenge = [(WWW_AUTHENTICATE, "Basic realm=\"jobqueue\", charset=\"UTF-8\"")];
-            (challenge, refusal(parts, StatusCode::UNAUTHORIZED, "name and password, please")).into_response()
-        })?,
-        false => app.admin.clone(),
+            (challenge, refusal(parts, StatusCode::UNAUTHORIZED, "authentication required")).into_response()
+        })?
+    } else {
+        app.admin.clone()
     };
     let forbidden = || refusal(parts, StatusCode::FORBIDDEN, "you have no access to this dashboard");
     app.resolver.view(&admin, parts).ok_or_else(forbidden)
 }
 
-/// Returns a refusal in the form of the answers that the request asks for.
+/// Returns a refusal: JSON for the path of a document, and otherwise plain text.
 fn refusal(parts: &Parts, status: StatusCode, text: &str) -> Response {
-    match json::is_document(&parts.uri) {
-        true => json::respond(Err(PageError::new(status, text))),
-        false => (status, format!("{text}\n")).into_response(),
+    if json::is_document(&parts.uri) {
+        json::respond(Err(PageError::new(status, text)))
+    } else {
+        (status, format!("{text}\n")).into_response()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The dashboards of several storages as one.
+//! The router that joins the dashboards of several storages.
 
 use std::sync::Arc;
 
@@ -14,10 +14,11 @@ use crate::browser::guard::{self, Admitted};
 use crate::browser::pages::{self, PageError, storages};
 use crate::browser::{assets, json, live, routes};
 
-/// The names that would hide a path of the root, or of the health checks that a program merges into it.
-const RESERVED: &[&str] = &["api", "assets", "events", "live", "metrics", "overview", "ready", "scale"];
+/// Storage names that would hide a path of the root, or of the health checks that a program may merge into
+/// it.
+const RESERVED_NAMES: &[&str] = &["api", "assets", "events", "live", "metrics", "overview", "ready", "scale"];
 
-const MAX_NAME: usize = 63;
+const MAX_NAME_LENGTH: usize = 63;
 
 pub(crate) fn router(dashboards: impl Iterator<Item = (String, Arc<App>)>) -> Result<Router, Error> {
     let joined = Arc::new(Joined(dashboards.collect()));
@@ -36,7 +37,7 @@ pub(crate) fn router(dashboards: impl Iterator<Item = (String, Arc<App>)>) -> Re
     };
     let mut router = Router::new()
         .route("/", get(storages::show))
-        // As in the dashboard of one storage, links lead to this path.
+        // Links lead to this path, as in the dashboard of one storage.
         .route("/overview", get(storages::show))
         .route("/api/storages", get(storages::document))
         .route("/events", get(events))
@@ -57,14 +58,14 @@ fn check_names(joined: &Joined) -> Result<(), Error> {
     }
     for (index, name) in names.iter().enumerate() {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-        if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(fits) {
+        if name.is_empty() || name.len() > MAX_NAME_LENGTH || !name.bytes().all(fits) {
             return invalid(format!(
-                "the name of a storage in the dashboard has 1 to {MAX_NAME} ASCII letters, digits, `-` and `_`, unlike {name:?}"
+                "the name of a storage in the dashboard must consist of 1 to {MAX_NAME_LENGTH} ASCII letters, digits, `-` and `_`; {name:?} does not"
             ));
         }
-        if RESERVED.contains(name) {
+        if RESERVED_NAMES.contains(name) {
             return invalid(format!(
-                "a storage of the dashboard cannot have the name `{name}`, which is a path of its own"
+                "a storage of the dashboard cannot have the name `{name}`, which is a path of the dashboard itself"
             ));
         }
         if names[..index].contains(name) {

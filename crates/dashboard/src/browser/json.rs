@@ -1,4 +1,4 @@
-//! The content of the pages as JSON: the documents that the command line prints.
+//! The content of the pages as JSON, in the same form as the documents that the command line prints.
 
 use axum::Json;
 use axum::http::{StatusCode, Uri, header};
@@ -18,19 +18,23 @@ pub(crate) type Document = Result<String, PageError>;
 fn document<T: Serialize>(value: &T) -> Document {
     let json = serde_json::to_string(value);
     json.map_err(|error| {
-        PageError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("it has no JSON form: {error}"))
+        PageError::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            format!("the document cannot be written as JSON: {error}"),
+        )
     })
 }
 
-/// Refuses texts of jobs if the embedding program hides some: its hook is asked for a text on a page, and not for a document.
+/// Refuses a document with texts of jobs if the embedding program may hide some: its hook applies to pages,
+/// but not to documents.
 fn require_texts(request: &AuthorizedRequest) -> Result<(), PageError> {
-    match request.app.redactor.hides() {
-        true => Err(PageError::forbidden("texts are hidden here, so jobs have no JSON")),
-        false => Ok(()),
+    if request.app.redactor.hides() {
+        return Err(PageError::forbidden("texts are hidden here, so jobs have no JSON"));
     }
+    Ok(())
 }
 
-/// The queues, with the time of the look and the reason why it is an old one.
+/// The queues, with the time of the snapshot, and the reason if it is outdated.
 pub(crate) async fn queues(request: AuthorizedRequest, _: Fields) -> Document {
     let look = request.app.looks.latest().await?;
     let as_of = jiff::Timestamp::try_from(look.at()).ok().map(|at| at.to_string());
@@ -46,29 +50,29 @@ pub(crate) async fn workers(request: AuthorizedRequest, _: Fields) -> Document {
     document(&json!({ "as_of": as_of, "problem": problem, "workers": look.known_workers() }))
 }
 
-/// The first dead letters of a queue that match the filter, and their errors.
+/// The first dead letters of a queue that match the filter, and their groups of errors.
 pub(crate) async fn dead(request: AuthorizedRequest, fields: Fields) -> Document {
     require_texts(&request)?;
     let (queue, selection) = (fields.required("queue")?, Selection::read(&fields, &request.app.redactor)?);
-    let question = format!("{queue}{}", selection.query());
+    let key = format!("{queue}{}", selection.query());
     let work = async { request.app.admin.dead_letters(queue, &selection.filter()).await };
-    document(&*request.app.reads.get(&question, work).await?)
+    document(&*request.app.reads.get(&key, work).await?)
 }
 
 /// The state of a job, and why it does not run.
 pub(crate) async fn job(request: AuthorizedRequest, fields: Fields) -> Document {
     require_texts(&request)?;
     let job = reference(&fields)?;
-    let question = format!("{job:?}");
-    document(&*request.app.reads.get(&question, request.app.admin.explain(&job)).await?)
+    let key = format!("{job:?}");
+    document(&*request.app.reads.get(&key, request.app.admin.explain(&job)).await?)
 }
 
-/// Ended jobs, if workers keep a journal.
+/// The jobs that have ended, if workers keep a journal.
 pub(crate) async fn history(request: AuthorizedRequest, fields: Fields) -> Document {
     require_texts(&request)?;
     let filter = search::filter(&fields)?;
-    let question = format!("{filter:?}");
-    document(&*request.app.reads.get(&question, request.app.admin.history(&filter)).await?)
+    let key = format!("{filter:?}");
+    document(&*request.app.reads.get(&key, request.app.admin.history(&filter)).await?)
 }
 
 /// The schedules.
@@ -81,7 +85,7 @@ pub(crate) async fn batches(request: AuthorizedRequest, _: Fields) -> Document {
     document(&*request.app.reads.get("", request.app.admin.batches()).await?)
 }
 
-/// Returns whether an address is that of a document, also of one that does not exist.
+/// Returns whether an address is below the path of documents, even if the document does not exist.
 pub(crate) fn is_document(address: &Uri) -> bool {
     address.path().starts_with("/api/")
 }

@@ -1,4 +1,5 @@
-//! The looks at the storage that all viewers of a dashboard share.
+//! Looks at the storage, which all viewers of a dashboard share. A look is a snapshot, with an error if the
+//! snapshot is outdated.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
@@ -11,22 +12,24 @@ use tokio::time::{sleep, timeout};
 use crate::browser::throughput::Throughput;
 use crate::snapshot::{QueueFigures, Snapshot, Snapshots};
 
-/// The most open pages that are refreshed. Each renders its page again after every look.
+/// The maximum number of open pages that are refreshed. Each page is rendered again after every look.
 const MAX_VIEWERS: usize = 200;
-/// The age from which figures are not those of a storage that is merely slow.
-const OLD: Duration = Duration::from_secs(60);
-/// The longest wait for a snapshot. After 8 seconds the snapshot leaves out the queues and records that have not answered.
-const PATIENCE: Duration = Duration::from_secs(9);
+/// Figures older than this are shown as unknown, because a storage that is merely slow would have answered by
+/// then.
+const STALE_AFTER: Duration = Duration::from_secs(60);
+/// The maximum wait for a snapshot. After 8 seconds, a snapshot leaves out queues and records that have not
+/// arrived.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(9);
 
 /// The result of a look at the storage.
 #[derive(Debug)]
 pub(crate) struct Look {
     pub(crate) figures: Arc<Snapshot>,
-    /// The reason why these are older figures.
+    /// The reason why the figures are outdated.
     pub(crate) error: Option<String>,
 }
 
-/// The reason why nothing is known: the storage has not answered since the dashboard started.
+/// The reason why there are no figures: the storage has not answered since the dashboard started.
 #[derive(Debug)]
 pub(crate) struct Unread(pub(crate) String);
 
@@ -49,7 +52,7 @@ impl Look {
         known.or_else(|| QueueFigures::of(queue, self.known_workers()))
     }
 
-    /// Returns the workers whose records were read: none if these cannot be read.
+    /// Returns the workers, or none if their records cannot be read.
     pub(crate) fn workers(&self) -> &[WorkerOverview] {
         self.known_workers().unwrap_or_default()
     }
@@ -59,7 +62,8 @@ impl Look {
         self.figures.workers.as_deref().ok()
     }
 
-    /// Returns whether jobs of the queue wait and no worker is seen, as far as the records of workers can be read.
+    /// Returns whether jobs of the queue wait although no worker serves it. Returns false if the records of
+    /// workers cannot be read.
     pub(crate) fn is_unserved(&self, queue: &QueueOverview) -> bool {
         self.known_workers().is_some_and(|workers| queue.is_unserved(workers))
     }
@@ -68,13 +72,13 @@ impl Look {
         self.workers().iter().filter(|worker| !worker.stale)
     }
 
-    /// Returns the requests of such a look besides the listing of the records: the queues are listed, and all are read.
+    /// Returns the number of requests of a look, without the listing of the workers' records.
     pub(crate) fn requests(&self) -> u64 {
         1 + 3 * self.queues().len() as u64 + self.workers().len() as u64
     }
 }
 
-/// Reads the storage for the pages: each look takes the snapshot that others have taken within an interval.
+/// Reads the storage for the pages. All looks within an interval share one snapshot.
 #[derive(Debug)]
 pub(crate) struct Looks {
     snapshots: Snapshots,
@@ -89,13 +93,13 @@ impl Looks {
         Self { snapshots, interval, places, throughput: Mutex::default() }
     }
 
-    /// Returns a snapshot of the storage that is younger than an interval, or an older one while the storage does not answer, or not within 9 seconds. If it has
-    /// never answered, nothing is known and no page is shown.
+    /// Returns a look that is younger than an interval. If the storage does not answer within 9 seconds,
+    /// returns an older look, or an error if the storage has never answered: then no page is shown.
     pub(crate) async fn latest(&self) -> Result<Look, Unread> {
-        if let Ok(look) = timeout(PATIENCE, self.refreshed()).await {
+        if let Ok(look) = timeout(SNAPSHOT_TIMEOUT, self.refreshed()).await {
             return look;
         }
-        let silent = format!("no answer within {PATIENCE:?}");
+        let silent = format!("no answer within {SNAPSHOT_TIMEOUT:?}");
         match self.snapshots.last() {
             Some(figures) => Ok(Look { figures, error: Some(silent) }),
             None => Err(Unread(silent)),
@@ -115,22 +119,22 @@ impl Looks {
         }
     }
 
-    /// Returns [`latest`](Self::latest) if it comes within `patience`, and otherwise the last snapshot. If that is older than a minute, or the reading since has failed,
-    /// the storage counts as one that does not answer.
-    pub(crate) async fn latest_within(&self, patience: Duration) -> Result<Look, Unread> {
-        if let Ok(look) = timeout(patience, self.refreshed()).await {
+    /// Returns [`latest`](Self::latest) if it arrives within `limit`, and otherwise the last snapshot. The
+    /// look has an error if that snapshot is older than a minute, or if the last refresh has failed.
+    pub(crate) async fn latest_within(&self, limit: Duration) -> Result<Look, Unread> {
+        if let Ok(look) = timeout(limit, self.refreshed()).await {
             return look;
         }
         let error = self.snapshots.stats().last_error;
-        let silent = || format!("no answer within {patience:?}");
+        let silent = || format!("no answer within {limit:?}");
         match self.snapshots.last() {
-            Some(figures) if figures.taken.elapsed() <= OLD => Ok(Look { figures, error }),
+            Some(figures) if figures.taken.elapsed() <= STALE_AFTER => Ok(Look { figures, error }),
             Some(figures) => Ok(Look { figures, error: Some(silent()) }),
             None => Err(Unread(error.unwrap_or_else(silent))),
         }
     }
 
-    /// Counts an open page; `None` if there are too many.
+    /// Registers an open page; `None` if there are too many.
     pub(crate) fn watch(self: &Arc<Self>) -> Option<Viewer> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         Some(Viewer { looks: Arc::clone(self), _place: place })
@@ -149,10 +153,10 @@ pub(crate) struct Viewer {
 }
 
 impl Viewer {
-    /// Waits for an interval, and looks.
+    /// Waits for an interval, and then takes a look.
     pub(crate) async fn look(&self) {
         sleep(self.looks.interval).await;
-        // A look that fails is shown on the page.
+        // The page shows a look that failed.
         let _ = self.looks.latest().await;
     }
 }

@@ -1,4 +1,4 @@
-//! The pages in the browser (feature `pages`).
+//! The web pages of the dashboard (feature `pages`).
 
 mod access;
 mod app;

@@ -1,6 +1,6 @@
-//! Bulk operations on dead letters: they run in the background, report their progress and can be stopped.
+//! Bulk operations on dead letters. They run in the background, report their progress and can be stopped.
 //!
-//! Only a preview takes a filter. A redrive and a purge take a plan: the jobs of a preview, or one job by name.
+//! Only a preview takes a filter. A redrive and a purge take a plan: the jobs of a preview, or one named job.
 
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
@@ -15,44 +15,45 @@ use crate::browser::fields::Given;
 use crate::browser::pages::PageError;
 use crate::browser::pages::selection::Selection;
 
-const AT_ONCE: usize = 8;
-
-/// The number of operations whose reports are kept.
-const KEPT: usize = 50;
-/// The bytes of kept plans and reports beyond which the oldest is forgotten. Senders choose ids and sources, of up to 1 KiB each.
-const KEPT_BYTES: usize = 250_000_000;
-/// The bytes of the fields of a dead letter in a plan, with those that the allocator adds to its texts.
+/// The maximum number of concurrent operations, without redrives that wait for their canary.
+const MAX_WORKING: usize = 8;
+/// The maximum number of operations that are kept, with their reports.
+const MAX_KEPT: usize = 50;
+/// The total size of plans and reports above which the oldest operation is forgotten. Senders choose ids and
+/// sources, of up to 1 KiB each.
+const MAX_KEPT_BYTES: usize = 250_000_000;
+/// The size of a dead letter in a plan without its id and source, including the overhead of the allocator.
 const LETTER_BYTES: usize = 200;
 
 /// The action on the dead letters.
 #[derive(Debug, Clone)]
 pub(crate) enum Verb {
-    /// Finds the dead letters that a redrive or a purge may take.
+    /// Finds the dead letters of a later redrive or purge.
     Preview,
     Redrive(DeadLetterPlan),
     Purge(DeadLetterPlan),
 }
 
-/// The operation that an operator has asked for.
+/// The request of an operator for an operation.
 #[derive(Debug, Clone)]
-pub(crate) struct Order {
+pub(crate) struct OperationSpec {
     pub(crate) verb: Verb,
     pub(crate) queue: String,
     pub(crate) selection: Selection,
     pub(crate) per_second: Option<u32>,
-    /// The number of jobs of a redrive that go first.
+    /// The number of jobs that a redrive puts back first.
     pub(crate) canary: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Progress {
+pub(crate) struct OperationProgress {
     pub(crate) done: u64,
     pub(crate) total: Option<u64>,
-    /// True while it waits until those that it has done have ended.
+    /// True while the redrive waits until the jobs of its canary have ended.
     pub(crate) waits: bool,
-    /// The reason why these do not begin.
+    /// The reason why these jobs do not begin.
     pub(crate) held_up: Option<QueueHold>,
-    /// The report, or the reason why there is none.
+    /// The report, or the error with which the operation failed; `None` while it runs.
     pub(crate) ended: Option<Result<Arc<BulkReport>, String>>,
 }
 
@@ -60,19 +61,19 @@ pub(crate) struct Progress {
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub(crate) id: String,
-    pub(crate) order: Order,
+    pub(crate) spec: OperationSpec,
     pub(crate) operator: String,
     pub(crate) started: SystemTime,
-    progress: watch::Sender<Progress>,
+    progress: watch::Sender<OperationProgress>,
     stop: CancellationToken,
 }
 
 impl Operation {
-    pub(crate) fn progress(&self) -> Progress {
+    pub(crate) fn progress(&self) -> OperationProgress {
         self.progress.borrow().clone()
     }
 
-    pub(crate) fn watch(this: &Arc<Self>) -> watch::Receiver<Progress> {
+    pub(crate) fn watch(this: &Arc<Self>) -> watch::Receiver<OperationProgress> {
         this.progress.subscribe()
     }
 
@@ -80,9 +81,9 @@ impl Operation {
         self.progress.borrow().ended.is_none()
     }
 
-    /// Returns about how many bytes its plan and its report take.
+    /// Returns the approximate size of its plan and its report in bytes.
     fn bytes(&self) -> usize {
-        let planned = match &self.order.verb {
+        let planned = match &self.spec.verb {
             Verb::Preview => 0,
             Verb::Redrive(plan) | Verb::Purge(plan) => {
                 plan.letters.iter().map(|letter| bytes_of(&letter.job)).sum()
@@ -92,14 +93,14 @@ impl Operation {
             + self.progress.borrow().ended.iter().flatten().map(|report| report_bytes(report)).sum::<usize>()
     }
 
-    /// Ends it before the next dead letter, for an operator who may start one of its sort.
+    /// Stops it before the next dead letter, if the operator may start an operation of its kind.
     pub(crate) async fn stop(&self, admin: &Admin) -> Result<(), jobqueue::Error> {
-        let subject = format!("operation {} on dead letters of {}", self.id, self.order.queue);
-        admin.stop(self.order.verb.action(), &subject, &self.stop).await
+        let subject = format!("operation {} on dead letters of {}", self.id, self.spec.queue);
+        admin.stop(self.spec.verb.action(), &subject, &self.stop).await
     }
 
     async fn run(&self, admin: &Admin) -> Result<BulkReport, jobqueue::Error> {
-        let Order { verb, queue, selection, per_second, canary } = &self.order;
+        let OperationSpec { verb, queue, selection, per_second, canary } = &self.spec;
         let admin = admin.stop_when(self.stop.clone());
         let bulk = match verb {
             Verb::Preview => admin.redrive(queue).filter(selection.filter()).dry_run(true),
@@ -150,16 +151,16 @@ impl Operations {
         Self { all: Mutex::default(), tasks, stop }
     }
 
-    /// Starts an operation in the background. `ended` is called when it has ended.
+    /// Starts an operation in the background. Calls `ended` when the operation has ended.
     pub(crate) fn start(
         &self,
         admin: &Admin,
-        order: Order,
+        spec: OperationSpec,
         ended: impl FnOnce() + Send + 'static,
     ) -> Result<Arc<Operation>, PageError> {
         let operation = Arc::new(Operation {
             id: uuid::Uuid::new_v4().simple().to_string(),
-            order,
+            spec,
             operator: admin.operator().to_owned(),
             started: admin.storage().runtime().now(),
             progress: watch::Sender::default(),
@@ -167,26 +168,26 @@ impl Operations {
         });
         {
             let mut all = lock(&self.all);
-            // One that waits for its canary sends next to nothing, and may wait for ever.
+            // A redrive that waits for its canary sends few requests, and may wait without end.
             let running: Vec<_> = all.iter().filter(|other| other.is_running()).collect();
             let working = running.iter().filter(|other| !other.progress.borrow().waits);
-            if working.count() >= AT_ONCE || running.len() >= KEPT {
-                let name = |one: &&Arc<Operation>| {
+            if working.count() >= MAX_WORKING || running.len() >= MAX_KEPT {
+                let name = |other: &&Arc<Operation>| {
                     format!(
                         "{} of {} by {} ({})",
-                        one.order.verb.name(),
-                        one.order.queue,
-                        one.operator,
-                        one.id
+                        other.spec.verb.name(),
+                        other.spec.queue,
+                        other.operator,
+                        other.id
                     )
                 };
                 return Err(PageError::busy(format!(
                     "{} operations are running; stop one, or wait until one has ended: {}",
                     running.len(),
-                    running.iter().take(AT_ONCE).map(name).collect::<Vec<_>>().join(", ")
+                    running.iter().take(MAX_WORKING).map(name).collect::<Vec<_>>().join(", ")
                 )));
             }
-            forget_oldest(&mut all, KEPT_BYTES);
+            forget_oldest(&mut all, MAX_KEPT_BYTES);
             all.push(Arc::clone(&operation));
         }
         let (running, admin) = (Arc::clone(&operation), admin.clone());
@@ -203,16 +204,16 @@ impl Operations {
         all.iter().find(|operation| operation.id == id).cloned()
     }
 
-    /// Returns the operations on a queue, the newest first.
+    /// Returns the operations on a queue, newest first.
     pub(crate) fn of_queue(&self, queue: &str) -> Vec<Arc<Operation>> {
         let all = lock(&self.all);
-        all.iter().rev().filter(|operation| operation.order.queue == queue).cloned().collect()
+        all.iter().rev().filter(|operation| operation.spec.queue == queue).cloned().collect()
     }
 }
 
-/// Makes room for another operation.
-fn forget_oldest(all: &mut Vec<Arc<Operation>>, most_bytes: usize) {
-    while (all.len() >= KEPT || all.iter().map(|other| other.bytes()).sum::<usize>() > most_bytes)
+/// Forgets the oldest operations that have ended, until another operation can be kept.
+fn forget_oldest(all: &mut Vec<Arc<Operation>>, max_bytes: usize) {
+    while (all.len() >= MAX_KEPT || all.iter().map(|other| other.bytes()).sum::<usize>() > max_bytes)
         && let Some(oldest) = all.iter().position(|other| !other.is_running())
     {
         all.remove(oldest);
@@ -244,21 +245,20 @@ mod tests {
         Admin::builder(storage).access(AccessLevel::Operate).operator(operator).build()
     }
 
-    fn order(verb: Verb) -> Order {
+    fn spec(verb: Verb) -> OperationSpec {
         let (queue, selection) = ("mails".to_owned(), Selection::default());
-        Order { verb, queue, selection, per_second: None, canary: Some(1) }
+        OperationSpec { verb, queue, selection, per_second: None, canary: Some(1) }
     }
 
-    // audit 25, operator C14
     #[tokio::test]
-    async fn redrives_that_wait_for_their_canaries_take_no_place() {
+    async fn redrives_that_wait_for_their_canaries_do_not_block_others() {
         let storage = Storage::memory();
         let admin = admin("ada", storage.clone());
         admin.create_queue("mails").await.unwrap();
         admin.create_queue("mails-poison").await.unwrap();
         let poison = "mails-poison".parse().unwrap();
         let operations = Operations::new(TaskTracker::new(), CancellationToken::new());
-        for number in 0..=AT_ONCE {
+        for number in 0..=MAX_WORKING {
             let letter = |id: usize| {
                 format!(
                     r#"{{"specversion":"1.0","id":"{number}-{id}","source":"/s","type":"mail","data":{{}}}}"#
@@ -270,7 +270,7 @@ mod tests {
             let jobs =
                 (0..2).map(|id| JobReference::new("mails", format!("{number}-{id}")).with_source("/s"));
             let redrive = Verb::Redrive(DeadLetterPlan::of_jobs("mails", jobs));
-            let operation = operations.start(&admin, order(redrive), || {}).unwrap();
+            let operation = operations.start(&admin, spec(redrive), || {}).unwrap();
             let mut progress = Operation::watch(&operation);
             progress.wait_for(|progress| progress.waits && progress.held_up.is_some()).await.unwrap();
         }
@@ -285,19 +285,18 @@ mod tests {
         let operations = Operations::new(TaskTracker::new(), CancellationToken::new());
         let start = async || {
             let admin = admin("ada", Storage::memory());
-            let operation = operations.start(&admin, order(Verb::Preview), || {}).unwrap();
+            let operation = operations.start(&admin, spec(Verb::Preview), || {}).unwrap();
             Operation::watch(&operation).wait_for(|progress| progress.ended.is_some()).await.unwrap();
             operation.id.clone()
         };
         let (first, second) = (start().await, start().await);
-        for _ in 1..KEPT {
+        for _ in 1..MAX_KEPT {
             start().await;
         }
         assert!(operations.find(&first).is_none() && operations.find(&second).is_some());
-        assert_eq!(operations.of_queue("mails").len(), KEPT);
+        assert_eq!(operations.of_queue("mails").len(), MAX_KEPT);
     }
 
-    // audit 27, operator 1
     #[tokio::test]
     async fn operations_on_letters_with_long_names_are_forgotten_sooner() {
         let operations = Operations::new(TaskTracker::new(), CancellationToken::new());
@@ -306,8 +305,8 @@ mod tests {
         for _ in 0..2 {
             let job = JobReference::new("mails", &id).with_source(&source);
             let purge = Verb::Purge(DeadLetterPlan::of_jobs("mails", vec![job; 100]));
-            // It fails at once: there is no such queue.
-            let operation = operations.start(&admin, order(purge), || {}).unwrap();
+            // The purge fails at once, because the queue does not exist.
+            let operation = operations.start(&admin, spec(purge), || {}).unwrap();
             Operation::watch(&operation).wait_for(|progress| progress.ended.is_some()).await.unwrap();
         }
         let mut all = lock(&operations.all);

@@ -1,14 +1,15 @@
-//! Refuses changes that another site makes the browser send, and requests under the name of another machine.
+//! Refuses cross-site changes (CSRF), and requests under the name of another machine (DNS rebinding).
 
 use axum::http::header::{HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, Method, Uri};
 use jobqueue_storage::secret::is_loopback;
 
-/// Returns whether the request may change something: it comes from a page of the same origin, or from no page at all.
+/// Returns whether the request may change something: it comes from a page of the same origin, or the user has
+/// made it directly.
 ///
-/// Browsers say in `Sec-Fetch-Site` where a request comes from, and no page can change that. Where it is absent, `Origin` must name
-/// the host that the request is for. A request with neither is refused.
+/// Browsers report the source of a request in `Sec-Fetch-Site`, which no page can forge. If that header is
+/// absent, `Origin` must name the host of the request. A request with neither header is refused.
 pub(crate) fn may_change(method: &Method, uri: &Uri, headers: &HeaderMap) -> bool {
     if method.is_safe() {
         return true;
@@ -22,8 +23,8 @@ pub(crate) fn may_change(method: &Method, uri: &Uri, headers: &HeaderMap) -> boo
     }
 }
 
-/// Returns whether the request names this machine: `localhost` or a loopback address. A page of another site could otherwise reach a dashboard on
-/// loopback under that site's own name, by letting the name point to this machine.
+/// Returns whether the request names this machine: `localhost` or a loopback address. Otherwise a page of
+/// another site could reach a dashboard on loopback, by making the name of that site point to this machine.
 pub(crate) fn is_for_this_machine(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(HOST).and_then(|host| host.to_str().ok()) else { return false };
     let name = match host.rsplit_once(':') {

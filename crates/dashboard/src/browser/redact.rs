@@ -1,25 +1,26 @@
-//! Redacts texts that the embedding program hides.
+//! Replaces texts that the embedding program hides.
 
 use std::sync::Arc;
 
 use jobqueue_admin::AccessLevel;
 
-/// A text of a job that is about to be shown. [`Dashboard::redact`](crate::Dashboard::redact) decides what is shown.
+/// A text of a job that is about to be shown. The hook of [`Dashboard::redact`](crate::Dashboard::redact) may
+/// replace it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shown<'a> {
     /// The queue.
     pub queue: &'a str,
-    /// The kind of the job; `None` if it is not known, as of a message that is no event or of the error of a bulk operation. A hook that
-    /// hides the texts of one kind hides these as well.
+    /// The kind of the job; `None` if the kind is unknown, as for a message that is not an event, or the
+    /// error of a bulk operation. A hook that hides the texts of one kind should hide these texts as well.
     pub kind: Option<&'a str>,
     /// The field of the job.
     pub field: Field<'a>,
-    /// The text as it would be shown: JSON is indented, bytes are hexadecimal digits, and what is too long is cut.
+    /// The text as it would be shown: JSON is indented, bytes are hexadecimal digits, and a long text is cut.
     pub text: &'a str,
-    /// The name of the operator who looks.
+    /// The name of the operator who views the page.
     pub operator: &'a str,
-    /// The changes that this operator may make.
+    /// The rights of this operator.
     pub access: &'a AccessLevel,
 }
 
@@ -35,7 +36,7 @@ pub enum Field<'a> {
     Header(&'a str),
     /// The key.
     Key,
-    /// The text of an error, or a sentence that may quote one.
+    /// The text of an error, or a sentence that may quote an error.
     Error,
     /// The text that a handler reported with its progress.
     Progress,
@@ -57,7 +58,8 @@ impl Redactor {
         replaced.unwrap_or_else(|| shown.text.to_owned())
     }
 
-    /// Returns whether texts may be hidden. Then a search by text is refused, because it would reveal them.
+    /// Returns whether texts may be hidden. A search by text is then refused, because it would reveal hidden
+    /// texts.
     pub(crate) fn hides(&self) -> bool {
         self.0.is_some()
     }

@@ -1,4 +1,4 @@
-//! All routes, as tables: the router and the tests are made from them.
+//! All routes, as tables from which the router and the tests are built.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ use crate::browser::pages::{
 };
 use crate::browser::{assets, guard, json, live};
 use crate::metrics::metrics;
-use crate::scale::{Question, Target, scale};
+use crate::scale::{ScaleQuery, Target, scale};
 
-/// The most bytes of a form. A payload in it is percent-encoded: a megabyte of any bytes fits.
-const MAX_FORM: usize = 4 * 1024 * 1024;
+/// The maximum size of a form. Its payload is percent-encoded, so that a megabyte of any bytes fits.
+const MAX_FORM_BYTES: usize = 4 * 1024 * 1024;
 
 /// The fields of a query or a form.
 type Pairs = Vec<(String, String)>;
@@ -39,11 +39,11 @@ pub(crate) struct Page {
     show: Handler,
 }
 
-/// A document for programs.
+/// A JSON document for programs.
 #[derive(Clone, Copy)]
 pub(crate) struct Document {
     pub(crate) path: &'static str,
-    /// The fields of its query. Any other is refused.
+    /// The fields of its query. Any other field is refused.
     pub(crate) fields: &'static [&'static str],
     read: Reader,
 }
@@ -52,11 +52,12 @@ pub(crate) struct Document {
 #[derive(Clone, Copy)]
 pub(crate) struct Change {
     pub(crate) path: &'static str,
-    /// The actions of which the operator must be allowed one.
+    /// The actions of which the operator must be allowed at least one.
     pub(crate) needs: &'static [Action],
-    /// The fields of its form. Any other is refused: a misspelt one would not restrict the change.
+    /// The fields of its form. Any other field is refused, because a misspelt field would not restrict the
+    /// change.
     fields: &'static [&'static str],
-    make: Handler,
+    apply: Handler,
 }
 
 macro_rules! pages {
@@ -81,7 +82,7 @@ macro_rules! changes {
             path: $path,
             needs: &[$(Action::$action),+],
             fields: &$fields,
-            make: |request, fields| Box::pin($handler(request, fields)),
+            apply: |request, fields| Box::pin($handler(request, fields)),
         }),*]
     };
 }
@@ -100,12 +101,12 @@ pub(crate) const PAGES: &[Page] = pages![
     "/batches" => batches::all,
     "/batch" => batches::one,
     "/search" => search::show,
-    // Its name in the navigation.
+    // The page is called `History` in the navigation.
     "/history" => search::show,
     "/send" => enqueue::show,
 ];
 
-/// The documents. They have a prefix of their own, so that no queue's name can be one of theirs.
+/// The documents. Their prefix keeps their paths apart from the names of queues.
 pub(crate) const DOCUMENTS: &[Document] = documents![
     "/api/queues", [] => json::queues,
     "/api/workers", [] => json::workers,
@@ -116,7 +117,7 @@ pub(crate) const DOCUMENTS: &[Document] = documents![
     "/api/batches", [] => json::batches,
 ];
 
-/// All changes. They have a prefix of their own, so that no queue's name can be one of theirs.
+/// The changes. Their prefix keeps their paths apart from the names of queues.
 pub(crate) const CHANGES: &[Change] = changes![
     "/do/create-queue", [CreateQueue], ["queue"] => queue::create,
     "/do/pause", [Pause], ["queue", "for", "note", "replace", "pause"] => queue::pause,
@@ -158,22 +159,23 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         let handler = move |request: AuthorizedRequest,
                             Query(query): Query<Pairs>,
                             form: Result<Form<Pairs>, FormRejection>| async move {
-            let made = make(change, &request, query, form).await;
-            respond(&request, made)
+            let answer = apply_change(change, &request, query, form).await;
+            respond(&request, answer)
         };
         router = router.route(change.path, post(handler));
     }
     let events = |request: AuthorizedRequest, Values(fields): Values| live::events(request, fields);
     let figures =
         |request: AuthorizedRequest| async move { metrics(State(request.app.snapshots.clone())).await };
-    let sizes = |request: AuthorizedRequest, question: Query<Question>| async move {
-        scale(State((request.app.snapshots.clone(), Target::new())), question).await
+    let sizes = |request: AuthorizedRequest, query: Query<ScaleQuery>| async move {
+        scale(State((request.app.snapshots.clone(), Target::new())), query).await
     };
     let asset = |Path(name): Path<String>| async move { assets::serve(&name) };
     let missing = |request: AuthorizedRequest, address: Uri| async move {
-        match json::is_document(&address) {
-            true => json::respond(Err(PageError::missing("there is no such document"))),
-            false => respond(&request, Err(PageError::missing("there is no such page"))),
+        if json::is_document(&address) {
+            json::respond(Err(PageError::missing("there is no such document")))
+        } else {
+            respond(&request, Err(PageError::missing("there is no such page")))
         }
     };
     router
@@ -182,11 +184,11 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/metrics", get(figures))
         .route("/scale", get(sizes))
         .fallback(missing)
-        .layer(DefaultBodyLimit::max(MAX_FORM))
+        .layer(DefaultBodyLimit::max(MAX_FORM_BYTES))
         .layer(middleware::from_fn_with_state(app, guard::guard))
 }
 
-async fn make(
+async fn apply_change(
     change: Change,
     request: &AuthorizedRequest,
     query: Pairs,
@@ -196,13 +198,13 @@ async fn make(
     if !change.needs.iter().any(|action| access.allows(*action)) {
         let posted = form.iter().flat_map(|Form(values)| values);
         let queue = query.iter().chain(posted).find(|(name, _)| *name == "queue");
-        // A refused form may have megabytes.
+        // Records only a valid name, because a refused form may have megabytes.
         let named = |queue: &String| {
             QueueName::new(queue.as_str()).map_or("an invalid name".to_owned(), |name| name.to_string())
         };
         let queue = queue.map(|(_, queue)| format!(" for queue {}", named(queue))).unwrap_or_default();
-        // The first one notifies the listeners.
-        for action in change.needs.iter().take(1) {
+        // Reports the refusal to the listeners for audit events.
+        if let Some(action) = change.needs.first() {
             request.admin.require(*action, &format!("{}{queue}", change.path))?;
         }
         return Err(PageError::forbidden("your access does not include this change"));
@@ -210,10 +212,10 @@ async fn make(
     let Form(values) = form.map_err(|rejection| PageError::new(rejection.status(), rejection.body_text()))?;
     let fields = Fields::of_known(query.into_iter().chain(values), change.fields)
         .map_err(|problem| PageError::invalid(format!("nothing was changed: {problem}")))?;
-    let made = (change.make)(request.clone(), fields).await;
-    // Also after an error: it may have been made.
+    let answer = (change.apply)(request.clone(), fields).await;
+    // Also after an error, because the change may have been applied.
     request.app.changed();
-    made
+    answer
 }
 
 fn respond(request: &AuthorizedRequest, answer: Result<Answer, PageError>) -> Response {
@@ -227,6 +229,7 @@ fn respond(request: &AuthorizedRequest, answer: Result<Answer, PageError>) -> Re
     }
 }
 
+/// The fields of the query and the path of a request.
 struct Values(Fields);
 
 impl<S: Send + Sync> FromRequestParts<S> for Values {

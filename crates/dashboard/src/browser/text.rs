@@ -1,4 +1,4 @@
-//! Texts for a page: visible, bounded, and in units that people read. Anybody may have written them.
+//! Escapes and truncates untrusted text for pages, and formats numbers and times for people.
 
 use std::fmt;
 use std::time::SystemTime;
@@ -10,57 +10,60 @@ use jobqueue_admin::indented_json;
 pub(crate) use jobqueue_admin::short_duration as age;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-const LINE: usize = 200;
+/// The maximum length of a text that is shown in one line.
+const MAX_LINE_CHARS: usize = 200;
 
-/// The most bytes of an error's text: each of its causes may quote a text of a sender.
-const ERROR: usize = 8 * 1024;
+/// The maximum size of an error's text. Each of its causes may quote a sender's text.
+const MAX_ERROR_BYTES: usize = 8 * 1024;
 
-/// The most bytes of a payload or a checkpoint that are shown.
-pub(crate) const BLOCK: usize = 64 * 1024;
+/// The maximum size of a payload or a checkpoint on a page.
+pub(crate) const MAX_BLOCK_BYTES: usize = 64 * 1024;
 
 /// All characters except the unreserved ones of RFC 3986.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Returns a text as a part of a query.
+/// Returns a text percent-encoded for a query.
 pub(crate) fn encoded(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }
 
-/// Returns a text for one line, cut where it is too long.
+/// Returns a text for one line, truncated to [`MAX_LINE_CHARS`].
 pub(crate) fn line(text: &str) -> String {
-    match text.char_indices().nth(LINE) {
+    match text.char_indices().nth(MAX_LINE_CHARS) {
         None => visible(text, &[]),
         Some((end, _)) => format!("{}…", visible(&text[..end], &[])),
     }
 }
 
-/// Returns the text of an error with all its causes, of which the last may say what to do.
+/// Returns the text of an error with all its causes. It is longer than a [`line`], because the last cause may
+/// say what to do.
 pub(crate) fn error_text(text: &str) -> String {
-    visible(jobqueue_storage::text::beginning(text, ERROR), &[])
+    visible(jobqueue_storage::text::beginning(text, MAX_ERROR_BYTES), &[])
 }
 
-/// Returns the first 64 KiB of a text, and the number of the bytes behind them.
+/// Returns the first 64 KiB of a text, and the number of bytes after them.
 pub(crate) fn beginning(text: &str) -> (String, usize) {
-    let shown = jobqueue_storage::text::beginning(text, BLOCK);
+    let shown = jobqueue_storage::text::beginning(text, MAX_BLOCK_BYTES);
     (shown.to_owned(), text.len() - shown.len())
 }
 
-/// Returns a text with its lines, cut after 64 KiB, and the number of bytes that are missing.
+/// Returns a text with its line breaks, truncated to 64 KiB, and the number of missing bytes.
 pub(crate) fn block(text: &str) -> (String, usize) {
     let (shown, missing) = beginning(text);
     (visible(&shown, &['\n', '\t']), missing)
 }
 
-/// Returns JSON text with line breaks and indentation, and the number of bytes behind the first 64 KiB of that, which are not looked at.
+/// Returns a JSON text with line breaks and indentation, truncated to 64 KiB, and the number of bytes of
+/// `json` that are missing.
 pub(crate) fn indented(json: &str) -> (String, usize) {
-    indented_json(json, BLOCK)
+    indented_json(json, MAX_BLOCK_BYTES)
 }
 
 pub(crate) fn known(number: Option<u64>) -> String {
     number.map_or_else(|| "?".to_owned(), amount)
 }
 
-/// A sum of which some parts may not be known.
+/// A sum of which some parts may be unknown.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Sum {
     pub(crate) at_least: u64,
@@ -97,12 +100,12 @@ impl fmt::Display for Sum {
     }
 }
 
-/// Returns an amount with thin gaps between the thousands.
+/// Returns an amount with thin spaces between the thousands.
 pub(crate) fn amount(number: u64) -> String {
     jobqueue_admin::grouped(number, '\u{202f}')
 }
 
-/// A point of time: UTC, and the viewer's zone where scripts run.
+/// A point in time, shown in UTC. The script of the pages converts it to the viewer's time zone.
 #[derive(Debug, Clone, PartialEq, Eq, Template)]
 #[template(
     source = "{% if iso.is_empty() %}{{ text }}{% else %}<time datetime=\"{{ iso }}\">{{ text }}</time>{% endif %}",
@@ -116,7 +119,7 @@ pub(crate) struct When {
 impl askama::filters::HtmlSafe for When {}
 
 impl When {
-    /// Returns the time of an RFC 3339 text; a text that is none is shown as it is.
+    /// Returns the time of an RFC 3339 text. Any other text is shown as a line.
     pub(crate) fn read(text: &str) -> Self {
         text.parse::<Timestamp>().map_or_else(|_| Self { iso: String::new(), text: line(text) }, Self::at)
     }
@@ -137,17 +140,16 @@ mod tests {
 
     #[test]
     fn long_texts_are_cut_between_characters() {
-        assert_eq!(line(&"ä".repeat(300)).chars().count(), LINE + 1);
-        let (shown, missing) = block(&"ä".repeat(BLOCK));
-        assert_eq!((shown.len(), missing), (BLOCK, BLOCK));
+        assert_eq!(line(&"ä".repeat(300)).chars().count(), MAX_LINE_CHARS + 1);
+        let (shown, missing) = block(&"ä".repeat(MAX_BLOCK_BYTES));
+        assert_eq!(shown.len(), MAX_BLOCK_BYTES);
+        assert_eq!(missing, MAX_BLOCK_BYTES);
     }
 
     #[test]
-    fn amounts_have_gaps_between_the_thousands() {
-        assert_eq!(
-            (amount(999), amount(1_234_567)),
-            ("999".to_owned(), "1\u{202f}234\u{202f}567".to_owned())
-        );
+    fn amounts_have_thin_spaces_between_the_thousands() {
+        assert_eq!(amount(999), "999");
+        assert_eq!(amount(1_234_567), "1\u{202f}234\u{202f}567");
     }
 
     #[test]

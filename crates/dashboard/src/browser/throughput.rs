@@ -17,18 +17,18 @@ pub(crate) struct Minute {
     pub(crate) failed: u64,
 }
 
-/// The minutes of each queue, the current one last.
+/// The minutes of each queue, ending with the current minute.
 #[derive(Debug, Default)]
 pub(crate) struct Throughput {
     queues: BTreeMap<String, VecDeque<Minute>>,
-    /// The sums of the last snapshot.
+    /// The totals of the last snapshot.
     sums: BTreeMap<String, Minute>,
     taken: Option<Instant>,
     current: Option<u64>,
 }
 
 impl Throughput {
-    /// Adds the counts since the last snapshot; the first says only where they begin.
+    /// Adds the counts since the last snapshot. The first snapshot only sets the starting point.
     pub(crate) fn look(&mut self, snapshot: &Snapshot) {
         if self.taken.is_some_and(|taken| taken >= snapshot.taken) {
             return;
@@ -38,7 +38,7 @@ impl Throughput {
         for (queue, _, totals) in snapshot.totals.iter() {
             let sum = sums.entry(queue.to_owned()).or_default();
             sum.completed += totals.completed;
-            // No attempt of a cancelled job failed.
+            // A cancelled job is dead-lettered without a failed attempt.
             sum.failed += totals.retried + totals.dead_lettered.saturating_sub(totals.cancelled);
         }
         self.add(snapshot.as_of.into(), sums);
@@ -71,7 +71,7 @@ impl Throughput {
         }
     }
 
-    /// Returns the minutes of a queue, oldest first; none if nothing ended.
+    /// Returns the minutes of a queue, oldest first; empty if no job has ended.
     pub(crate) fn of_queue(&self, queue: &str) -> Vec<Minute> {
         self.queues.get(queue).map(|minutes| minutes.iter().copied().collect()).unwrap_or_default()
     }
@@ -89,7 +89,8 @@ impl Throughput {
     }
 }
 
-/// Spreads the counts of the last `passed` minutes evenly over them. Those before the first minute that is kept are left out.
+/// Spreads the counts of the last `passed` minutes evenly over these minutes. Leaves out the share of minutes
+/// that are no longer kept.
 fn spread(minutes: &mut VecDeque<Minute>, ended: Minute, passed: u64) {
     let parts = passed.clamp(1, MINUTES as u64);
     let kept = |count: u64| (u128::from(count) * u128::from(parts) / u128::from(passed.max(1))) as u64;
@@ -126,7 +127,6 @@ mod tests {
         assert_eq!(throughput.of_all().iter().map(|minute| minute.completed).sum::<u64>(), 0);
     }
 
-    // K41
     #[test]
     fn only_the_last_hour_of_a_longer_pause_is_shown() {
         let at = |minutes: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(60 * minutes);
@@ -134,12 +134,12 @@ mod tests {
         let mut throughput = Throughput::default();
         let shown =
             |throughput: &Throughput| throughput.of_all().iter().map(|minute| minute.completed).sum::<u64>();
-        // Others have read the storage for a week.
+        // The first look of this page: other readers have counted for a week.
         throughput.add(at(100), mails(700_000));
         assert_eq!(shown(&throughput), 0);
         throughput.add(at(101), mails(700_005));
         assert_eq!(shown(&throughput), 5);
-        // A night without viewers.
+        // 14 hours without viewers.
         throughput.add(at(101 + 840), mails(700_005 + 8_400));
         assert_eq!(shown(&throughput), 600);
         assert!(throughput.of_all().iter().all(|minute| minute.completed == 10));

@@ -1,13 +1,15 @@
-//! The checks of an orchestrator: does the process live, and is it ready?
+//! Liveness and readiness checks for an orchestrator.
+//!
+//! The module judges the health reports of workers, and sends no requests to their storages.
 //!
 //! | path | 200 | 503 |
 //! |---|---|---|
-//! | `/live` | the worker starts, runs or drains, and its leases are renewed in time | it has ended, or renewals are stuck: restart it |
+//! | `/live` | the worker starts, runs or drains, and its leases are renewed in time | it has ended, or its renewals are stuck: restart it |
 //! | `/ready` | it runs, reaches its storage, and no circuit is open | wait; a restart does not help |
 //!
-//! An outage of the storage makes a worker not ready, but leaves it alive: to restart all workers would not bring the storage back. The body
-//! is JSON: `{"ok": false, "reasons": ["…"]}`. The checks send no requests; they report the results of the worker's own
-//! requests.
+//! An outage of the storage makes a worker not ready, but leaves it alive: restarting every worker would not
+//! fix the storage. The body is JSON: `{"ok": false, "reasons": ["…"]}`. The checks report the results of the
+//! worker's own requests.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -38,11 +40,13 @@ pub use check::Check;
 
 use crate::scale::answer;
 
-/// Returns the router of `/live` and `/ready` for all workers of a process. A check succeeds only if it does for all of them; its reasons are
-/// those of all. Without a worker, as in a process that serves the dashboard, both succeed while the process answers: if it were not ready
-/// during an outage of the storage, the pages and `/metrics` could not report the outage.
+/// Returns the router of `/live` and `/ready` for all workers of a process. A check succeeds only if it
+/// succeeds for every worker; a failed check has the reasons of all of them. Without a worker, as in a
+/// process that only serves the dashboard, both checks succeed while the process answers. A dashboard that
+/// was not ready during an outage of the storage could not report the outage, neither on its pages nor in
+/// `/metrics`.
 ///
-/// `S` is the state of the router that it is merged into. A router is a tower service as well.
+/// `S` is the state of the router into which this router is merged. A router is a tower service as well.
 pub fn router<S: Clone + Send + Sync + 'static>(
     workers: impl IntoIterator<Item = WorkerHealth>,
 ) -> Router<S> {

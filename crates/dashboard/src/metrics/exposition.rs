@@ -14,7 +14,7 @@ use super::list::{self, Kind, Metric};
 use crate::scale::Target;
 use crate::snapshot::{KindTotals, QueueFigures, RefreshStats, Snapshot};
 
-/// Returns the text of all metrics; of those of the scrape alone if there is no snapshot.
+/// Returns the text of all metrics. Without a snapshot, the text has only the metrics about scrapes.
 pub(super) fn text(snapshot: Option<Arc<Snapshot>>, stats: &RefreshStats) -> Result<String, Error> {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Exposition { snapshot, stats: stats.clone() }));
@@ -44,10 +44,10 @@ impl Collector for Exposition {
 impl Exposition {
     fn scrape(&self, writer: &mut Writer<'_>) -> Result<(), Error> {
         let stats = &self.stats;
-        writer.one(list::SCRAPE_SUCCESS, f64::from(u8::from(self.snapshot.is_some())))?;
-        writer.one(list::SCRAPE_DURATION, stats.last_duration.as_secs_f64())?;
+        writer.gauge(list::SCRAPE_SUCCESS, f64::from(u8::from(self.snapshot.is_some())))?;
+        writer.gauge(list::SCRAPE_DURATION, stats.last_duration.as_secs_f64())?;
         if let Some(snapshot) = &self.snapshot {
-            writer.one(list::SCRAPE_AGE, snapshot.taken.elapsed().as_secs_f64())?;
+            writer.gauge(list::SCRAPE_AGE, snapshot.taken.elapsed().as_secs_f64())?;
         }
         let refreshes = [(["succeeded"], stats.succeeded), (["failed"], stats.failed)];
         writer.family(list::REFRESHES, refreshes, |metric, count| {
@@ -85,7 +85,7 @@ fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     let desired = |name: &String| target.desired(snapshot, name).map(|desired| desired.by_slots);
     let desired = snapshot.queues.keys().filter_map(|name| Some(([name.as_str()], desired(name)?)));
     writer.gauges(list::DESIRED, desired)?;
-    // A queue whose dead letters alone cannot be counted is in both.
+    // A queue whose dead letters cannot be counted is in both maps.
     let names: BTreeSet<&String> = snapshot.queues.keys().chain(snapshot.unreadable.keys()).collect();
     let readable =
         names.into_iter().map(|name| ([name.as_str()], flag(!snapshot.unreadable.contains_key(name))));
@@ -93,7 +93,7 @@ fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
 }
 
 fn workers(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
-    writer.one(list::RECORDS, f64::from(u8::from(snapshot.workers.is_ok())))?;
+    writer.gauge(list::RECORDS, f64::from(u8::from(snapshot.workers.is_ok())))?;
     let Ok(workers) = &snapshot.workers else { return Ok(()) };
     let count = |is: fn(bool, bool) -> bool| {
         workers.iter().filter(|worker| is(worker.stale, worker.record.draining)).count() as f64
@@ -131,7 +131,7 @@ fn totals(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
 struct Writer<'a>(DescriptorEncoder<'a>);
 
 impl Writer<'_> {
-    fn one(&mut self, metric: Metric, value: f64) -> Result<(), Error> {
+    fn gauge(&mut self, metric: Metric, value: f64) -> Result<(), Error> {
         self.gauges(metric, [([], value)])
     }
 
@@ -143,7 +143,7 @@ impl Writer<'_> {
         self.family(metric, values, |metric, value| metric.encode_gauge(&value))
     }
 
-    /// Writes a metric: a line of help, and one value for each set of labels.
+    /// Writes a metric: its help, and one value for each set of labels.
     fn family<'l, T, const N: usize>(
         &mut self,
         metric: Metric,

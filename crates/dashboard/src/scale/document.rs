@@ -1,4 +1,4 @@
-//! The JSON that `/scale` answers with. Fields may be added; none changes within a major version.
+//! The JSON document of `/scale`. A release may add fields; no field changes within a major version.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,8 @@ use crate::snapshot::{QueueFigures, Snapshot, round};
 pub struct ScaleDocument {
     /// The queues by name.
     pub queues: BTreeMap<String, ScaleFigures>,
-    /// The queues that could not be read, with the reasons. Without the records of workers these are all.
+    /// The queues that could not be read, with the reasons. These are all queues if the records of workers
+    /// could not be read.
     pub errors: BTreeMap<String, String>,
     /// The time at which the figures were read, as RFC 3339 in UTC.
     pub as_of: String,
@@ -21,15 +22,16 @@ pub struct ScaleDocument {
     pub age_seconds: f64,
 }
 
-/// The figures of one queue, and the number of workers that it needs. In JSON they are one object.
+/// The figures of one queue, and the number of workers that it needs. JSON has all of them in one object.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct ScaleFigures {
-    /// The figures of the queue. Fractions are rounded to a thousandth in JSON.
+    /// The figures of the queue. JSON rounds fractions to a thousandth.
     #[serde(flatten)]
     pub figures: QueueFigures,
-    /// The work of the queue in workers, for autoscalers with a tolerance. It is not rounded: an autoscaler keeps a queue at zero workers
-    /// while it is 0, and few short jobs are less than a thousandth of a worker.
+    /// The load of the queue in workers, for autoscalers with a tolerance. It is not rounded: an autoscaler
+    /// keeps a queue at zero workers while the load is 0, and a few short jobs are less than a thousandth of
+    /// a worker.
     pub load: f64,
     /// The number of workers that the queue needs.
     pub desired: u64,
@@ -40,10 +42,10 @@ pub struct ScaleFigures {
 }
 
 impl ScaleDocument {
-    /// Returns the figures of a snapshot: those of all queues, or of one.
+    /// Returns the figures of all queues of a snapshot, or of the given queue only.
     pub fn of(snapshot: &Snapshot, target: &Target, queue: Option<&str>) -> Self {
-        let is_asked = |name: &String| queue.is_none_or(|queue| queue == name);
-        let figures = snapshot.queues.iter().filter(|(name, _)| is_asked(name));
+        let is_requested = |name: &String| queue.is_none_or(|queue| queue == name);
+        let figures = snapshot.queues.iter().filter(|(name, _)| is_requested(name));
         let figures = figures.filter_map(|(name, figures)| {
             let desired = target.desired(snapshot, name)?;
             Some((name.clone(), ScaleFigures::of(figures, desired)))
@@ -51,7 +53,7 @@ impl ScaleDocument {
         let unread = snapshot.workers.as_ref().err();
         let unread = unread.map(|error| format!("the records of workers cannot be read: {error}"));
         let without = snapshot.queues.keys().filter_map(|name| Some((name, unread.as_ref()?)));
-        let errors = without.chain(&snapshot.unreadable).filter(|(name, _)| is_asked(name));
+        let errors = without.chain(&snapshot.unreadable).filter(|(name, _)| is_requested(name));
         Self {
             queues: figures.collect(),
             errors: errors.map(|(name, error)| (name.clone(), error.clone())).collect(),

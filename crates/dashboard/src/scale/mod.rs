@@ -1,10 +1,10 @@
-//! The figures that autoscalers read: how much work a queue has, and how many workers it needs.
+//! Figures for autoscalers: how much work a queue has, and how many workers it needs.
 //!
 //! ```text
 //! GET /scale                                      all queues
 //! GET /scale?queue=thumbnails                     one queue
 //! GET /scale?queue=thumbnails&target_delay=30     the workers needed to start all waiting jobs within 30 s
-//! GET /scale?queue=thumbnails&slots=16            for workers with 16 slots, whatever the present ones have
+//! GET /scale?queue=thumbnails&slots=16            for workers with 16 slots, instead of the actual number
 //! ```
 //!
 //! ```json
@@ -14,11 +14,12 @@
 //!  "errors": {}, "as_of": "2026-11-22T08:00:00.000Z", "age_seconds": 3.2}
 //! ```
 //!
-//! The answer comes from [snapshots](crate::snapshot), at once. Figures that are not known, or too old, are refused: 503 with
-//! `{"error": "…"}`, never 0. A queue that does not exist is 404.
+//! The answer comes from a [snapshot](crate::snapshot), without waiting for the storage. Figures that are
+//! unknown or too old are refused by 503 with `{"error": "…"}`, and never reported as 0. A queue that does
+//! not exist is answered with 404.
 //!
-//! `desired` is `desired_by_delay` if a target delay is given, and `desired_by_slots` otherwise; `load` is the same, not rounded. [`Target`] has
-//! the formulas, and says which to use.
+//! `desired` is `desired_by_delay` if a target delay is given, and `desired_by_slots` otherwise; `load` is
+//! the same number before rounding. [`Target`] has the formulas, and says which number to use.
 //!
 //! ```
 //! # use jobqueue::Storage; use jobqueue_admin::Admin;
@@ -29,7 +30,7 @@
 //! # drop(app);
 //! ```
 //!
-//! The router of the dashboard has it already, with the access of the pages.
+//! The router of the dashboard includes `/scale`, with the access of the pages.
 
 mod document;
 mod target;
@@ -48,9 +49,9 @@ pub use target::{DEFAULT_SLOTS, Desired, Target};
 
 use crate::snapshot::Snapshots;
 
-/// Returns the router of `/scale` for an `Admin`, or for snapshots that others use too.
+/// Returns the router of `/scale` for an `Admin`, or for snapshots that other routers share.
 ///
-/// `S` is the state of the router that it is merged into.
+/// `S` is the state of the router into which this router is merged.
 pub fn router<S: Clone + Send + Sync + 'static>(
     snapshots: impl Into<Snapshots>,
     target: Target,
@@ -60,14 +61,14 @@ pub fn router<S: Clone + Send + Sync + 'static>(
 
 /// The query of a request.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Question {
+pub(crate) struct ScaleQuery {
     queue: Option<String>,
     target_delay: Option<f64>,
     slots: Option<f64>,
 }
 
-impl Question {
-    /// Returns the target with the query's parameters; `None` for numbers out of range.
+impl ScaleQuery {
+    /// Returns the target with the query's parameters; `None` if a number is out of range.
     fn target(&self, target: Target) -> Option<Target> {
         let delay = self
             .target_delay
@@ -84,12 +85,11 @@ impl Question {
     }
 }
 
-/// Answers an autoscaler.
 pub(crate) async fn scale(
     State((snapshots, target)): State<(Snapshots, Target)>,
-    Query(question): Query<Question>,
+    Query(query): Query<ScaleQuery>,
 ) -> Response {
-    let Some(target) = question.target(target) else {
+    let Some(target) = query.target(target) else {
         let text = "`target_delay` is a number of seconds above 0, `slots` a number from 1";
         return refuse(StatusCode::BAD_REQUEST, text);
     };
@@ -97,8 +97,8 @@ pub(crate) async fn scale(
         Ok(snapshot) => snapshot,
         Err(unavailable) => return refuse(StatusCode::SERVICE_UNAVAILABLE, &unavailable.reason),
     };
-    let document = ScaleDocument::of(&snapshot, &target, question.queue.as_deref());
-    match (&question.queue, document.errors.values().next()) {
+    let document = ScaleDocument::of(&snapshot, &target, query.queue.as_deref());
+    match (&query.queue, document.errors.values().next()) {
         (Some(queue), None) if document.queues.is_empty() => {
             refuse(StatusCode::NOT_FOUND, &format!("there is no queue `{queue}`"))
         }

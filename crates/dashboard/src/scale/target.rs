@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::snapshot::{Snapshot, WorkerFigures};
 
-/// The number of slots assumed for the first worker: the default concurrency. Once a worker runs, its record has the
-/// real number.
+/// The number of slots that is assumed for the first worker: the default concurrency. Once a worker runs, its
+/// record has the actual number.
 pub const DEFAULT_SLOTS: f64 = 64.0;
 
-/// The aim of an autoscaler.
+/// The goal of an autoscaler.
 ///
 /// By slots, every job that waits or runs has a slot:
 ///
@@ -22,18 +22,19 @@ pub const DEFAULT_SLOTS: f64 = 64.0;
 /// load = (waiting × mean run time ÷ target delay + running) ÷ slots of a worker
 /// ```
 ///
-/// The number of workers is the load, rounded up. Each is the greatest value of the [last 30 seconds](crate::snapshot::Snapshot::demands).
-/// Jobs on draining workers do not count, and those of a paused queue count while they run. The autoscaler bounds the result.
+/// The number of workers is the load, rounded up. The load is the maximum over the [last 30
+/// seconds](crate::snapshot::Snapshot::demands). Jobs on draining workers do not count. Jobs of a paused
+/// queue count only while they run. The autoscaler bounds the result.
 ///
-/// Give an autoscaler with a tolerance, as that of Kubernetes has, the load: it then keeps 5 workers at a load of 5.2. The rounded number
-/// would change between 5 and 6 with every job.
+/// An autoscaler with a tolerance, such as the one of Kubernetes, should read the load: it then keeps 5
+/// workers at a load of 5.2. The rounded number would change between 5 and 6 with every job.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Target {
     delay: Option<Duration>,
     slots_per_worker: Option<f64>,
 }
 
-/// The work of a queue, in workers.
+/// The load of a queue, in workers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 #[non_exhaustive]
 pub struct Desired {
@@ -44,35 +45,39 @@ pub struct Desired {
 }
 
 impl Target {
-    /// Returns the default: by slots, with as many for each worker as the present workers have.
+    /// Returns the default target: by slots, with the mean number of slots of the present workers.
     pub fn new() -> Self {
         Self::default()
     }
 
     jobqueue_storage::setters! {
-        /// Sets the time within which a job that waits shall start. Zero sets none. Jobs whose run time is not known yet are counted as
-        /// if each took the whole delay.
+        /// Sets the time within which a waiting job should start. Zero removes the target delay. A job whose
+        /// run time is not known yet counts as if it took the whole delay.
         delay(delay: Duration) = Some(delay).filter(|delay| !delay.is_zero());
 
-        /// Sets the number of slots of a worker for this queue. By default it is the mean of the present workers, or of those that were
-        /// here before, or [`DEFAULT_SLOTS`]. A worker whose slots are shared by several queues gives each only a part: set it then.
+        /// Sets the number of slots that a worker has for this queue. The default is the mean of the present
+        /// workers, or else of the last workers that were present, or else [`DEFAULT_SLOTS`]. Set this number
+        /// if several queues share the slots of a worker, so that each queue gets only a part of them.
         slots_per_worker(slots: f64) => slots_per_worker = Some(slots).filter(|slots| *slots >= 1.0);
     }
 
-    /// Returns the work of a queue in workers; `None` if the snapshot lacks the queue, because it does not exist or
-    /// could not be read (see [`Snapshot::unreadable`]), or if the records of workers could not.
+    /// Returns the load of a queue in workers; `None` if the snapshot lacks the queue, because the queue does
+    /// not exist or could not be read (see [`Snapshot::unreadable`]), or if the records of workers could not
+    /// be read.
     pub fn desired(&self, snapshot: &Snapshot, queue: &str) -> Option<Desired> {
         let figures = snapshot.queues.get(queue)?;
         let demands = snapshot.demands.get(queue)?;
         let slots = self.slots(figures.workers.as_ref()?);
-        let most = |each: f64| {
-            let loads = demands.iter().map(|jobs| (jobs.waiting as f64 * each + jobs.running as f64) / slots);
+        let max_load = |per_job: f64| {
+            let loads =
+                demands.iter().map(|jobs| (jobs.waiting as f64 * per_job + jobs.running as f64) / slots);
             loads.fold(0.0, f64::max)
         };
-        // Jobs whose run time is not known take as long as the delay: each needs a slot.
-        let by_delay =
-            self.delay.map(|delay| most(figures.run_seconds.map_or(1.0, |run| run / delay.as_secs_f64())));
-        Some(Desired { by_slots: most(1.0), by_delay })
+        // Jobs without a known run time count as if they took the whole delay: each needs a slot.
+        let by_delay = self
+            .delay
+            .map(|delay| max_load(figures.run_seconds.map_or(1.0, |run| run / delay.as_secs_f64())));
+        Some(Desired { by_slots: max_load(1.0), by_delay })
     }
 
     fn slots(&self, workers: &WorkerFigures) -> f64 {
@@ -93,6 +98,6 @@ impl Desired {
 }
 
 pub(super) fn workers(load: f64) -> u64 {
-    // Sums of fractions are a little above what they should be. A float converts by saturation.
+    // Rounding errors may lift a whole number slightly. The cast saturates.
     (load - 1e-9).ceil().max(0.0) as u64
 }

@@ -8,48 +8,54 @@ use serde::{Serialize, Serializer};
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct QueueFigures {
-    /// About how many messages there are, invisible ones included.
+    /// The approximate number of messages, including invisible ones.
     pub length: u64,
-    /// The running jobs: by their leases, if the storage counts them, and by the records of workers otherwise; `None` if these cannot be read.
+    /// The running jobs. The number comes from leases if the storage counts them, and otherwise from the
+    /// records of workers; `None` if these are needed and cannot be read.
     pub in_flight: Option<u64>,
-    /// The jobs that a further worker could start now.
+    /// The jobs that another worker could start now.
     ///
-    /// It is the number of visible messages, if the storage counts them or a peek has shown all. Otherwise it is the length without the jobs
-    /// that are known to run, which includes messages whose delay is not over. Jobs that wait for another of their key, or for a limit of their kind,
-    /// are among them: storages count these with the others.
+    /// This is the number of visible messages, if the storage counts them or a peek has shown all of them.
+    /// Otherwise it is the length minus the jobs that are known to run, which includes messages whose delay
+    /// is not over. Jobs that wait for another job of their key, or for a limit of their kind, are included,
+    /// because storages do not distinguish them.
     pub waiting: u64,
-    /// Invisible messages that are not known to run: delayed, between two attempts, just fetched, or fetched by a worker without a record.
+    /// The invisible messages that are not known to run: delayed, between two attempts, just fetched, or
+    /// fetched by a worker without a record.
     pub hidden: u64,
-    /// The seconds since the oldest message that can be received was due, or was inserted where the storage does not show when it was due. On
-    /// databases jobs that wait for another of their key do not count: 0 if all do. `None` if no message is visible, or, while jobs
-    /// [wait](Self::waiting), if it is not known.
+    /// The seconds since the oldest receivable message became due, or was inserted if the storage does not
+    /// show when it became due. On databases, jobs that wait for another job of their key do not count: 0 if
+    /// all jobs do. `None` if no message is visible, or if jobs [wait](Self::waiting) and the age is unknown.
     #[serde(serialize_with = "rounded")]
     pub oldest_seconds: Option<f64>,
-    /// The seconds that metrics report: 0 if no message is visible, and `None` if that is not known.
+    /// The age that metrics report: 0 if no message is visible, and `None` if the age is unknown.
     #[serde(skip)]
     pub(crate) age_seconds: Option<f64>,
-    /// The numbers of messages by state, where the storage counts them.
+    /// The numbers of messages by state; `None` if the storage does not count them.
     #[serde(skip)]
     pub(crate) states: Option<StateCounts>,
-    /// The seconds since the oldest of the messages that back off was sent, and 0 if there is none; `None` where the storage does not count them.
+    /// The seconds since the oldest message that backs off was sent, or 0 without such a message; `None` if
+    /// the storage does not count them.
     #[serde(skip)]
     pub(crate) backing_off_seconds: Option<f64>,
-    /// About how many dead letters there are; `None` if their queue cannot be read.
+    /// The approximate number of dead letters; `None` if their queue cannot be read.
     pub dead: Option<u64>,
-    /// The jobs completed a second over the last minute; `None` until two snapshots were taken.
+    /// The jobs completed per second over the last minute; `None` before the second snapshot.
     #[serde(serialize_with = "rounded")]
     pub rate: Option<f64>,
-    /// The mean time that a handler ran over the last minute, or before if none has ended lately; `None` if none has ended.
+    /// The mean run time of handlers over the last minute, or over all time if none has ended lately; `None`
+    /// if none has ended.
     #[serde(serialize_with = "rounded")]
     pub run_seconds: Option<f64>,
-    /// The workers of the queue; `None` if their records cannot be read. In JSON their figures stand among the others.
+    /// The workers of the queue; `None` if their records cannot be read. JSON has their figures in the same
+    /// object.
     #[serde(flatten)]
     pub workers: Option<WorkerFigures>,
-    /// True if workers fetch nothing from the queue.
+    /// True if the queue is paused, so that workers fetch nothing from it.
     pub paused: bool,
 }
 
-/// The figures of the workers of one queue, from their records.
+/// The figures of the workers of one queue, as recorded by the workers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct WorkerFigures {
@@ -57,45 +63,47 @@ pub struct WorkerFigures {
     pub workers: u64,
     /// The present workers that listen to the queue and are draining.
     pub draining: u64,
-    /// The slots that [`workers`](Self::workers) have for the queue: without those that they reserve for others. Queues of one worker share
-    /// the rest.
+    /// The slots that [`workers`](Self::workers) have for the queue, without slots that are reserved for
+    /// other queues. The queues of a worker share these slots.
     pub slots: u64,
-    /// Those of [`workers`](Self::workers) that have a free slot for a further job of the queue.
+    /// The number of [`workers`](Self::workers) that have a free slot for another job of the queue.
     #[serde(skip)]
     pub ready_workers: u64,
-    /// The mean number of slots of a worker, or that of workers that were here before; `None` if none was.
+    /// The mean number of slots of a worker, or the last known mean if no worker is present; `None` if there
+    /// never was a worker.
     pub slots_per_worker: Option<f64>,
-    /// The workers that fetch nothing from the queue because everything fails.
+    /// The workers that fetch nothing from the queue, because all its jobs fail.
     #[serde(skip)]
     pub circuits_open: u64,
-    /// The jobs that run on all present workers.
+    /// The running jobs of all present workers.
     #[serde(skip)]
-    held: u64,
-    /// The jobs that run on workers that are not draining.
+    running: u64,
+    /// The running jobs of present workers that are not draining.
     #[serde(skip)]
-    held_by_staying: u64,
-    /// The jobs that may run on workers with stale records.
+    running_on_active: u64,
+    /// The jobs that may still run on workers with stale records.
     #[serde(skip)]
     pub(super) lost: u64,
 }
 
-/// The work of a queue at one moment, as an autoscaler counts it.
+/// The work of a queue at one moment, for autoscalers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Demand {
     /// The jobs that could start now; 0 while the queue is paused.
     pub waiting: u64,
-    /// The jobs that run, without those on draining workers: these need no slot of a worker that stays. Those of a worker that has stopped writing
-    /// its record are included, since it may not reach the storage, but no more than messages are leased.
+    /// The running jobs, without jobs on draining workers, which need no slot of another worker. Jobs of a
+    /// worker that has stopped writing its record are included, because that worker may only fail to reach
+    /// the storage, but no more of them than messages are leased.
     pub running: u64,
 }
 
 impl QueueFigures {
-    /// Returns `None` for a queue that could not be read. `workers` are `None` if their records could not.
+    /// Returns `None` if the queue could not be read. `workers` is `None` if their records could not be read.
     pub(crate) fn of(overview: &QueueOverview, workers: Option<&[WorkerOverview]>) -> Option<Self> {
         let (length, paused) = (overview.length?, overview.paused?);
         let workers = workers.map(|workers| WorkerFigures::of(&overview.name, workers));
-        let recorded = workers.as_ref().map(|workers| workers.held);
+        let recorded = workers.as_ref().map(|workers| workers.running);
         let in_flight = overview.states.map(|states| states.running).or(recorded);
         let rest = length.saturating_sub(in_flight.unwrap_or_default());
         let visible = overview.visible.unwrap_or_default();
@@ -123,17 +131,17 @@ impl QueueFigures {
         })
     }
 
-    /// Returns the number of leased messages that no present worker has recorded or, if the storage does not count leases, of messages that are
-    /// not known to be visible either.
+    /// Returns the number of leased messages that no present worker has recorded. If the storage does not
+    /// count leases, every message that is not known to be visible counts as leased.
     pub(super) fn unrecorded(&self, overview: &QueueOverview) -> u64 {
-        let held = self.workers.as_ref().map_or(0, |workers| workers.held);
+        let running = self.workers.as_ref().map_or(0, |workers| workers.running);
         let visible = overview.visible.unwrap_or_default();
         let leased = overview.states.map_or(self.length.saturating_sub(visible), |states| states.running);
-        leased.saturating_sub(held)
+        leased.saturating_sub(running)
     }
 
-    /// Counts jobs that may run on workers with stale records. If the storage does not count leases, and has more messages than were seen, these
-    /// jobs were taken for waiting ones.
+    /// Adds the jobs that may run on workers with stale records. If the storage does not count leases, some
+    /// of these jobs may have been counted as waiting: they become hidden.
     pub(super) fn add_lost(&mut self, lost: u64, overview: &QueueOverview) {
         let Some(workers) = &mut self.workers else { return };
         workers.lost = lost;
@@ -143,9 +151,9 @@ impl QueueFigures {
         }
     }
 
-    /// Returns `None` if the running jobs are not known.
+    /// Returns `None` if the running jobs are unknown.
     pub(super) fn demand(&self) -> Option<Demand> {
-        let running = self.workers.as_ref().map(|workers| workers.held_by_staying + workers.lost)?;
+        let running = self.workers.as_ref().map(|workers| workers.running_on_active + workers.lost)?;
         Some(Demand { waiting: if self.paused { 0 } else { self.waiting }, running })
     }
 }
@@ -154,18 +162,18 @@ impl WorkerFigures {
     fn of(queue: &str, workers: &[WorkerOverview]) -> Self {
         let present: Vec<_> =
             workers.iter().filter(|worker| !worker.stale && worker.record.listens_to(queue)).collect();
-        let staying: Vec<_> = present.iter().copied().filter(|worker| !worker.record.draining).collect();
-        let slots: u64 = staying.iter().map(|worker| worker.record.slots_for(queue)).sum();
+        let active: Vec<_> = present.iter().copied().filter(|worker| !worker.record.draining).collect();
+        let slots: u64 = active.iter().map(|worker| worker.record.slots_for(queue)).sum();
         Self {
-            workers: staying.len() as u64,
-            draining: (present.len() - staying.len()) as u64,
+            workers: active.len() as u64,
+            draining: (present.len() - active.len()) as u64,
             slots,
-            ready_workers: staying.iter().filter(|worker| worker.record.has_slot_for(queue)).count() as u64,
-            slots_per_worker: (!staying.is_empty()).then(|| slots as f64 / staying.len() as f64),
-            circuits_open: staying.iter().filter(|worker| worker.record.has_open_circuit(queue)).count()
+            ready_workers: active.iter().filter(|worker| worker.record.has_slot_for(queue)).count() as u64,
+            slots_per_worker: (!active.is_empty()).then(|| slots as f64 / active.len() as f64),
+            circuits_open: active.iter().filter(|worker| worker.record.has_open_circuit(queue)).count()
                 as u64,
-            held: present.iter().map(|worker| worker.record.running_of(queue)).sum(),
-            held_by_staying: staying.iter().map(|worker| worker.record.running_of(queue)).sum(),
+            running: present.iter().map(|worker| worker.record.running_of(queue)).sum(),
+            running_on_active: active.iter().map(|worker| worker.record.running_of(queue)).sum(),
             lost: 0,
         }
     }

@@ -1,4 +1,5 @@
-//! The jobs of workers whose records are stale: those may still run, since a worker that cannot write its record goes on.
+//! The jobs of workers whose records are stale. These jobs may still run, because a worker that cannot write
+//! its record continues.
 
 use std::time::Duration;
 
@@ -7,17 +8,18 @@ use tokio::time::Instant;
 
 use super::figures::QueueFigures;
 
-/// The time for which outages are kept: a worker that has died must not count for as long as each second reading fails.
-const KEPT: Duration = Duration::from_secs(3_600);
+/// The time for which an outage is remembered. Without this limit, the jobs of a dead worker would count for
+/// as long as every second read fails.
+const OUTAGES_KEPT_FOR: Duration = Duration::from_secs(3_600);
 
-/// The readings of the records of workers.
+/// The successes and failures of reading the records of workers.
 #[derive(Debug, Default)]
 pub(super) struct Readings {
-    /// The last one that succeeded.
+    /// The time of the last successful read.
     last: Option<Instant>,
-    /// The last one that succeeded, or else the first that failed, while they fail.
+    /// While reads fail, the time of the last successful read, or else of the first failed read.
     failing_since: Option<Instant>,
-    /// The begin and the end of each time in which the records could not be read.
+    /// The start and the end of each period in which the records could not be read.
     outages: Vec<(Instant, Instant)>,
 }
 
@@ -27,15 +29,17 @@ impl Readings {
     }
 
     pub(super) fn succeeded(&mut self, at: Instant) {
-        self.outages.retain(|(_, to)| at.saturating_duration_since(*to) < KEPT);
+        self.outages.retain(|(_, to)| at.saturating_duration_since(*to) < OUTAGES_KEPT_FOR);
         self.outages.extend(self.failing_since.take().map(|since| (since, at)));
         self.last = Some(at);
     }
 
-    /// Returns the number of jobs of a queue that may run on workers with stale records, in the reading of `at`. A worker that drains is not counted.
+    /// Returns the number of jobs of a queue that may run on workers with stale records, by the read at `at`.
+    /// Draining workers do not count.
     ///
-    /// No more are counted than messages are leased beside those of present workers. Where the storage does not count leases, these are the messages
-    /// that are not known to be visible, and the jobs of a worker are counted until their leases have ended.
+    /// The number is at most the number of leased messages that no present worker has recorded. If the
+    /// storage does not count leases, every message that is not known to be visible may be leased, and a job
+    /// counts until its longest possible lease has ended.
     pub(super) fn lost_jobs(
         &self,
         at: Instant,
@@ -55,7 +59,8 @@ impl Readings {
         lost.sum::<u64>().min(figures.unrecorded(overview))
     }
 
-    /// Returns for how much of the last `age` seconds the records could not be read, and as far as is known not be written either.
+    /// Returns how many of the last `age` seconds are in outages: the records could not be read, and
+    /// presumably not be written either.
     fn unread_seconds(&self, at: Instant, age: f64) -> f64 {
         let ago = |moment: &Instant| at.saturating_duration_since(*moment).as_secs_f64();
         self.outages.iter().map(|(from, to)| (ago(from).min(age) - ago(to)).max(0.0)).sum()
@@ -66,7 +71,8 @@ impl Readings {
 mod tests {
     use super::*;
 
-    /// Returns readings every ten seconds until the given second, those of which fail for which `fails` says so.
+    /// Returns the readings of every tenth second up to `until`. The reading of a second fails if `fails`
+    /// returns true.
     fn readings(until: u64, fails: impl Fn(u64) -> bool) -> (Readings, Instant) {
         let (mut readings, begin) = (Readings::default(), Instant::now());
         let mut at = begin;
@@ -77,7 +83,6 @@ mod tests {
         (readings, at)
     }
 
-    // audit 28, operator C4: only the last two outages counted.
     #[test]
     fn time_of_each_outage_does_not_count() {
         let (readings, at) = readings(330, |second| second % 110 != 0);

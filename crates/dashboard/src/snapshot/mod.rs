@@ -1,16 +1,17 @@
-//! The figures of all queues and workers, read from the storage for all requests, at a bounded rate.
+//! The figures of all queues and workers, read from the storage at a bounded rate and shared by all requests.
 //!
-//! Pages, metrics and autoscalers share [`Snapshots`]: one refresh runs at a time, however many ask. A snapshot that is too old is refused
-//! with a reason: an unknown number is not 0.
+//! Pages, metrics and autoscalers share [`Snapshots`]: at most one refresh runs at a time, however many
+//! callers wait. A snapshot that is too old is refused with a reason, because an unknown number is not 0.
 //!
 //! ```text
-//! within(age)  ──► young enough? the last snapshot : one refresh, which all wait for            (pages, metrics)
-//! latest()     ──► the last snapshot at once; a task refreshes it while there are requests         (autoscalers)
+//! within(age)  ──► the last snapshot if it is young enough, else one shared refresh       (pages, metrics)
+//! latest()     ──► the last snapshot at once; a task refreshes it while there are requests (autoscalers)
 //! ```
 //!
 //! # Cost
-//! A refresh lists the queues (1 request) and the records of workers (1), and sends 3 requests for each queue and 1 for each worker
-//! that is or was present within the hour. On Azure each request is billed, and the listing of records as a write.
+//! A refresh lists the queues (1 request) and the records of workers (1), and sends 3 requests for each queue
+//! and 1 for each worker that was present within the last hour. Azure bills each request, and the listing of
+//! records as a write.
 
 mod figures;
 mod lost;
@@ -30,13 +31,13 @@ pub use figures::{Demand, QueueFigures, WorkerFigures};
 pub use refresh::Snapshot;
 pub use totals::{KindTotals, Totals};
 
-/// The time that a caller of [`Snapshots::latest`] waits for a snapshot.
+/// The maximum wait of a caller of [`Snapshots::latest`] if no snapshot is young enough.
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 
-/// The time for which [`Snapshots::within`] does not repeat a refresh that failed.
-const RETRY: Duration = Duration::from_secs(5);
+/// The pause after a failed refresh before [`Snapshots::within`] starts another one.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// The age from which [`Snapshots::latest`] refuses a snapshot, unless six intervals are longer.
+/// [`Snapshots::latest`] refuses a snapshot that is older than this and than six intervals.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
 /// Snapshots of a storage. Cheap to clone; clones share the last snapshot.
@@ -56,9 +57,9 @@ const MAX_AGE: Duration = Duration::from_secs(60);
 /// # Ok(()) }
 /// ```
 #[derive(Debug, Clone)]
-pub struct Snapshots(Arc<Inner>);
+pub struct Snapshots(Arc<SnapshotSource>);
 
-/// The reason why there are no figures, for people.
+/// The reason why there are no figures, as text for people.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Unavailable {
@@ -67,31 +68,31 @@ pub struct Unavailable {
 }
 
 #[derive(Debug)]
-struct Inner {
+struct SnapshotSource {
     admin: Admin,
     every: Duration,
-    state: Mutex<State>,
+    state: Mutex<RefreshState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RefreshState {
     last: Option<Arc<Snapshot>>,
     /// The last snapshot with the records of workers.
-    whole: Option<Arc<Snapshot>>,
+    last_with_workers: Option<Arc<Snapshot>>,
     collected: refresh::Collected,
-    /// Fires when the refresh under way has ended.
-    under_way: Option<CancellationToken>,
+    /// Fires when the running refresh has ended.
+    refreshing: Option<CancellationToken>,
     stats: RefreshStats,
-    /// The end of the last refresh that failed, and the changes made before its begin.
+    /// The end of the last failed refresh, and the value of `changes` at its start.
     failed: Option<(Instant, u64)>,
-    /// The time of the last call of `latest`.
-    asked: Option<Instant>,
+    /// The time of the last call of [`Snapshots::latest`].
+    last_request: Option<Instant>,
     is_polling: bool,
-    /// The changes that the operators of this process have made.
+    /// The number of changes that operators have made through this process.
     changes: u64,
 }
 
-/// Numbers about the refreshes of this process.
+/// Statistics about the refreshes of this process.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct RefreshStats {
@@ -112,54 +113,58 @@ impl From<Admin> for Snapshots {
 }
 
 impl Snapshots {
-    /// Returns snapshots of the storage of `admin`. [`latest`](Self::latest) is refreshed every 10 seconds. Nothing is read yet.
+    /// Returns snapshots of the storage of `admin`, which refresh [`latest`](Self::latest) every 10 seconds.
+    /// Reads nothing yet.
     pub fn new(admin: Admin) -> Self {
         Self::with(admin, Duration::from_secs(10))
     }
 
     fn with(admin: Admin, every: Duration) -> Self {
-        Self(Arc::new(Inner { admin, every, state: Mutex::default() }))
+        Self(Arc::new(SnapshotSource { admin, every, state: Mutex::default() }))
     }
 
-    /// Returns new snapshots, which share nothing with these, with this refresh interval of [`latest`](Self::latest), which refreshes while
-    /// there are requests. The default is 10 seconds, the minimum 100 milliseconds. Each refresh costs [requests](self#cost).
+    /// Returns new snapshots of the same storage, which share no snapshot with these, and refresh
+    /// [`latest`](Self::latest) at this interval while there are requests. The default is 10 seconds, the
+    /// minimum 100 milliseconds. Each refresh costs [requests](self#cost).
     #[must_use]
     pub fn every(&self, interval: Duration) -> Self {
         Self::with(self.0.admin.clone(), interval.max(Duration::from_millis(100)))
     }
 
-    /// Returns the operator's view from which the snapshots are taken.
+    /// Returns the operator's view through which the snapshots are read.
     pub fn admin(&self) -> &Admin {
         &self.0.admin
     }
 
-    /// Returns the numbers of the refreshes so far.
+    /// Returns the statistics of the refreshes so far.
     pub fn stats(&self) -> RefreshStats {
         self.state().stats.clone()
     }
 
-    /// Returns a snapshot of at most this age; takes one if there is none. All who wait share one refresh. After one that failed, the next
-    /// begins 5 seconds after its end at the earliest, or sooner for a lower age.
+    /// Returns a snapshot that is at most `age` old, and takes one if necessary. All callers that wait share
+    /// one refresh. After a failed refresh, the next one begins after a pause of 5 seconds, or of `age` if
+    /// that is shorter.
     ///
     /// # Errors
-    /// The queues could not be read, or not within 20 seconds; the reason is in the text. Without the records of workers there are the figures
-    /// of queues.
+    /// The queues could not be read within 20 seconds; the text has the reason. If only the records of
+    /// workers could not be read, the call succeeds with the figures of queues.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the refresh goes on for others.
+    /// If the future is dropped, the refresh continues for other callers.
     pub async fn within(&self, age: Duration) -> Result<Arc<Snapshot>, Unavailable> {
         let (asked, changes) = (Instant::now(), self.state().changes);
-        // The age counts from the question: a slow storage does not cause repeated requests.
+        // The age counts from the start of this call, so that a slow storage does not cause repeated
+        // requests.
         let is_new = |snapshot: &Arc<Snapshot>| {
             asked.saturating_duration_since(snapshot.taken) <= age && snapshot.changes >= changes
         };
-        // The refresh under way may have begun before the last change; the one after it has not.
+        // A refresh that is already running may have begun before the last change; the next one has not.
         for _ in 0..2 {
             if let Some(snapshot) = self.last().filter(is_new) {
                 return Ok(snapshot);
             }
             let failed = self.state().failed;
-            if failed.is_some_and(|(at, before)| at + age.min(RETRY) > asked && before >= changes) {
+            if failed.is_some_and(|(at, before)| at + age.min(RETRY_DELAY) > asked && before >= changes) {
                 break;
             }
             self.refresh().await;
@@ -167,15 +172,16 @@ impl Snapshots {
         self.last().filter(is_new).ok_or_else(|| self.unavailable("the storage cannot be read"))
     }
 
-    /// Returns the last snapshot at once, and sees to it that it is refreshed at the [interval](Self::every) for the next 5 minutes. A call
-    /// waits for at most a second, and only while there is no snapshot that is young enough.
+    /// Returns the last snapshot at once, and keeps refreshing it at the [interval](Self::every) for the next
+    /// 5 minutes. A call waits only if no snapshot is young enough, and for at most a second.
     ///
     /// # Errors
-    /// There is no snapshot yet, or it is older than a minute and than six intervals, since the storage could not be read. An autoscaler
-    /// that is refused keeps its number of workers, which is better than an old number.
+    /// There is no snapshot yet, or the last one is older than a minute and than six intervals, because the
+    /// storage could not be read. An autoscaler that gets an error keeps its number of workers, which is
+    /// better than scaling by an old number.
     ///
     /// # Cancel safety
-    /// If the future is dropped, the refresh goes on.
+    /// If the future is dropped, the refresh continues.
     pub async fn latest(&self) -> Result<Arc<Snapshot>, Unavailable> {
         self.keep_polling();
         let max_age = self.max_age();
@@ -196,15 +202,16 @@ impl Snapshots {
         MAX_AGE.max(self.0.every.saturating_mul(6))
     }
 
-    /// Returns [`latest`](Self::latest). While the records of workers cannot be read, returns the last snapshot that has them, if it is young
-    /// enough.
+    /// Returns [`latest`](Self::latest). While the records of workers cannot be read, returns the last
+    /// snapshot with records instead, if it is young enough.
     pub(crate) async fn latest_with_workers(&self) -> Result<Arc<Snapshot>, Unavailable> {
         let latest = self.latest().await?;
         if latest.workers.is_ok() {
             return Ok(latest);
         }
-        let whole = self.state().whole.clone().filter(|whole| whole.taken.elapsed() <= self.max_age());
-        Ok(whole.unwrap_or(latest))
+        let last =
+            self.state().last_with_workers.clone().filter(|last| last.taken.elapsed() <= self.max_age());
+        Ok(last.unwrap_or(latest))
     }
 
     /// Returns the last snapshot, however old.
@@ -212,21 +219,21 @@ impl Snapshots {
         self.state().last.clone()
     }
 
-    /// Makes the next call of [`within`](Self::within) read the storage: an operator has changed something.
+    /// Makes the next call of [`within`](Self::within) read the storage, after a change by an operator.
     #[cfg(feature = "pages")]
     pub(crate) fn expire(&self) {
         self.state().changes += 1;
     }
 
-    fn unavailable(&self, what: &str) -> Unavailable {
+    fn unavailable(&self, problem: &str) -> Unavailable {
         let reason = match &self.state().stats.last_error {
-            Some(error) => format!("{what}: {error}"),
-            None => what.to_owned(),
+            Some(error) => format!("{problem}: {error}"),
+            None => problem.to_owned(),
         };
         Unavailable { reason }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, RefreshState> {
         lock(&self.0.state)
     }
 }

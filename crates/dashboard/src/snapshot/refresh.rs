@@ -12,16 +12,17 @@ use tokio_util::sync::CancellationToken;
 use super::figures::{Demand, QueueFigures};
 use super::lost::Readings;
 use super::totals::{Counting, QueueRuns, Totals};
-use super::{Inner, Snapshots};
+use super::{SnapshotSource, Snapshots};
 
-/// The time after the last request for which snapshots are refreshed.
-const LINGER: Duration = Duration::from_secs(300);
-/// The time after which a refresh fails. Those who wait get the error, and the last snapshot stays.
-const TIMEOUT: Duration = Duration::from_secs(20);
-/// The time for which rates are measured.
-const WINDOW: Duration = Duration::from_secs(60);
-/// The time for which demands are kept: twice the interval of workers' records, because a job that was just fetched is not yet in a record.
-const HOLD: Duration = Duration::from_secs(30);
+/// The time after the last request during which the background task keeps refreshing.
+const POLL_LINGER: Duration = Duration::from_secs(300);
+/// The time after which a refresh fails. Waiting callers get the error, and the last snapshot stays.
+const REFRESH_TIMEOUT: Duration = Duration::from_secs(20);
+/// The period over which rates are measured.
+const RATE_WINDOW: Duration = Duration::from_secs(60);
+/// The time for which demands are kept: twice the interval of workers' records, because a job that was just
+/// fetched is not yet in a record.
+const DEMAND_WINDOW: Duration = Duration::from_secs(30);
 
 /// The figures of one moment.
 #[derive(Debug)]
@@ -35,21 +36,22 @@ pub struct Snapshot {
     pub queues: BTreeMap<String, QueueFigures>,
     /// The queues that could not be read, or whose dead letters could not be counted, with the reasons.
     pub unreadable: BTreeMap<String, String>,
-    /// The queues from the admin core, including unreadable ones.
+    /// The overviews of the admin core, including unreadable queues.
     pub overviews: Vec<QueueOverview>,
-    /// The records of all workers, stale ones included, or the reason why these could not be read: they may be in another service than the
-    /// queues.
+    /// The records of all workers, including stale records, or the reason why they could not be read. They
+    /// may be in another service than the queues.
     pub workers: Result<Vec<WorkerOverview>, String>,
-    /// The sums of the workers' counters since this process began to watch. They begin at 0 and never fall.
+    /// The sums of the workers' counters since the first snapshot of this process. They begin at 0 and never
+    /// fall.
     pub totals: Totals,
-    /// The work that each queue had in the snapshots of the last 30 seconds: twice the interval of workers' records. None while these
-    /// cannot be read.
+    /// The demands of each queue in the snapshots of the last 30 seconds, which is twice the interval of
+    /// workers' records. Empty while the records cannot be read.
     pub demands: BTreeMap<String, Vec<Demand>>,
-    /// The number of changes that were made before the figures were read.
+    /// The number of operators' changes before the figures were read.
     pub(super) changes: u64,
 }
 
-/// The values that are carried from one snapshot to the next.
+/// The state that is carried from one snapshot to the next.
 #[derive(Debug, Default)]
 pub(super) struct Collected {
     counting: Counting,
@@ -59,25 +61,25 @@ pub(super) struct Collected {
     readings: Readings,
 }
 
-/// The time of a snapshot, for intervals and for readers, and the changes made before.
+/// The time of a snapshot by both clocks, and the number of operators' changes before it.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
+struct SnapshotTime {
     taken: Instant,
     as_of: Timestamp,
     changes: u64,
 }
 
 impl Snapshots {
-    /// Waits for the refresh under way; starts one if there is none.
+    /// Waits for the running refresh, or starts one and waits for it.
     pub(super) async fn refresh(&self) {
         let done = {
             let mut state = self.state();
-            match state.under_way.clone().filter(|done| !done.is_cancelled()) {
+            match state.refreshing.clone().filter(|done| !done.is_cancelled()) {
                 Some(done) => done,
                 None => {
                     let done = CancellationToken::new();
-                    state.under_way = Some(done.clone());
-                    // A task of its own: if the caller gives up, others still get the result.
+                    state.refreshing = Some(done.clone());
+                    // Runs in a separate task, so that other callers get the result if this caller gives up.
                     tokio::spawn(take(self.clone(), done.clone()));
                     done
                 }
@@ -89,27 +91,27 @@ impl Snapshots {
     /// Starts the task that refreshes in the background, unless it runs.
     pub(super) fn keep_polling(&self) {
         let mut state = self.state();
-        state.asked = Some(Instant::now());
+        state.last_request = Some(Instant::now());
         if !std::mem::replace(&mut state.is_polling, true) {
             tokio::spawn(poll(Arc::downgrade(&self.0), self.0.every));
         }
     }
 
-    /// Returns false, and marks the task as ended, if there was no request for a while.
+    /// Returns false, and marks the background task as ended, if there was no request for [`POLL_LINGER`].
     fn is_wanted(&self) -> bool {
         let mut state = self.state();
-        state.is_polling = state.asked.is_some_and(|at| at.elapsed() < LINGER);
+        state.is_polling = state.last_request.is_some_and(|at| at.elapsed() < POLL_LINGER);
         state.is_polling
     }
 }
 
-async fn poll(inner: std::sync::Weak<Inner>, every: Duration) {
+async fn poll(source: std::sync::Weak<SnapshotSource>, every: Duration) {
     loop {
-        let Some(snapshots) = inner.upgrade().map(Snapshots) else { return };
+        let Some(snapshots) = source.upgrade().map(Snapshots) else { return };
         if !snapshots.is_wanted() {
             return;
         }
-        // Others may have refreshed them a moment ago.
+        // Accepts a snapshot that another caller has just taken.
         let _ = snapshots.within(every / 2).await;
         drop(snapshots);
         sleep(every).await;
@@ -121,8 +123,8 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
     let (taken, changes) = (Instant::now(), snapshots.state().changes);
     let now = snapshots.0.admin.storage().runtime().clock().now();
     let as_of = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH);
-    let read = timeout(TIMEOUT, read(&snapshots.0.admin)).await;
-    let read = read.unwrap_or_else(|_| Err(format!("no answer within {TIMEOUT:?}")));
+    let read = timeout(REFRESH_TIMEOUT, read(&snapshots.0.admin)).await;
+    let read = read.unwrap_or_else(|_| Err(format!("no answer within {REFRESH_TIMEOUT:?}")));
     let mut unread = None;
     let mut state = snapshots.state();
     state.stats.last_duration = taken.elapsed();
@@ -131,10 +133,10 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
             state.stats.succeeded += 1;
             state.stats.last_error = None;
             unread = workers.as_ref().err().cloned();
-            let moment = Moment { taken, as_of, changes };
+            let moment = SnapshotTime { taken, as_of, changes };
             let snapshot = Arc::new(state.collected.snapshot(moment, queues, workers));
             if snapshot.workers.is_ok() {
-                state.whole = Some(Arc::clone(&snapshot));
+                state.last_with_workers = Some(Arc::clone(&snapshot));
             }
             state.last = Some(snapshot);
         }
@@ -147,7 +149,7 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
     }
     let error = state.stats.last_error.clone();
     drop(state);
-    // Last: a subscriber may panic.
+    // Logs last, because a subscriber may panic.
     if let Some(error) = error {
         tracing::debug!(error, "figures not read");
     } else if let Some(error) = unread {
@@ -155,23 +157,28 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
     }
 }
 
-type Workers = Result<Vec<WorkerOverview>, String>;
+type WorkerRecords = Result<Vec<WorkerOverview>, String>;
 
-async fn read(admin: &Admin) -> Result<(Vec<QueueOverview>, Workers), String> {
-    // With all causes, in one line.
+async fn read(admin: &Admin) -> Result<(Vec<QueueOverview>, WorkerRecords), String> {
+    // `Debug` of an error has all causes in one line.
     let text = |error| format!("{error:?}");
-    // Records that do not come within 8 seconds are left out: the exporter answers after 9.
+    // The admin core leaves out records that do not arrive within 8 seconds: the exporter answers after 9.
     let (queues, workers) = futures_util::join!(admin.queues(), admin.all_workers());
     Ok((queues.map_err(text)?, workers.map_err(text)))
 }
 
 impl Collected {
-    fn snapshot(&mut self, at: Moment, overviews: Vec<QueueOverview>, workers: Workers) -> Snapshot {
-        let Moment { taken, as_of, changes } = at;
+    fn snapshot(
+        &mut self,
+        at: SnapshotTime,
+        overviews: Vec<QueueOverview>,
+        workers: WorkerRecords,
+    ) -> Snapshot {
+        let SnapshotTime { taken, as_of, changes } = at;
         if let Ok(workers) = &workers {
             self.readings.succeeded(taken);
             self.counting.add(as_of, workers.iter().map(|worker| &worker.record));
-            keep(&mut self.runs, WINDOW, (taken, self.counting.by_queue()));
+            push_recent(&mut self.runs, RATE_WINDOW, (taken, self.counting.by_queue()));
         } else {
             self.readings.failed(taken);
         }
@@ -188,7 +195,7 @@ impl Collected {
             queues.insert(overview.name.clone(), figures);
         }
         let demands = queues.iter().filter_map(|(name, figures)| Some((name.clone(), figures.demand()?)));
-        keep(&mut self.demands, HOLD, (taken, demands.collect()));
+        push_recent(&mut self.demands, DEMAND_WINDOW, (taken, demands.collect()));
         let held =
             |name: &String| self.demands.iter().filter_map(|(_, all)| all.get(name)).copied().collect();
         let known = queues.iter().filter(|(_, figures)| figures.workers.is_some());
@@ -197,11 +204,14 @@ impl Collected {
         Snapshot { taken, as_of, queues, unreadable, overviews, workers, totals, demands, changes }
     }
 
-    /// Adds the figures that need more than one snapshot: rate, run time, and the slots of workers that were here before.
+    /// Adds the figures that need earlier snapshots: the rate, the run time, and the last known slots per
+    /// worker.
     fn measure(&mut self, name: &str, figures: &mut QueueFigures) {
         let Some(workers) = &mut figures.workers else { return };
         match workers.slots_per_worker {
-            Some(slots) => drop(self.slots.insert(name.to_owned(), slots)),
+            Some(slots) => {
+                self.slots.insert(name.to_owned(), slots);
+            }
             None => workers.slots_per_worker = self.slots.get(name).copied(),
         }
         let Some((last, runs)) = self.runs.back().and_then(|(at, all)| Some((*at, *all.get(name)?))) else {
@@ -216,8 +226,8 @@ impl Collected {
     }
 }
 
-/// Adds an entry, and removes entries older than `time`.
-fn keep<T>(entries: &mut VecDeque<(Instant, T)>, time: Duration, entry: (Instant, T)) {
+/// Adds an entry, and removes entries that are older than `time`.
+fn push_recent<T>(entries: &mut VecDeque<(Instant, T)>, time: Duration, entry: (Instant, T)) {
     entries.retain(|(at, _)| entry.0.saturating_duration_since(*at) <= time);
     entries.push_back(entry);
 }

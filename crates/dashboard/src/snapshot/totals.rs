@@ -1,39 +1,39 @@
-//! Sums of the counters of workers that never fall, although workers come and go.
+//! Sums of the workers' counters. The sums never fall, although workers come and go.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use jobqueue_admin::{Counters, HISTOGRAM_BOUNDS, ListeningQueue, WorkerRecord};
 
-/// The kind used for messages that no worker has a handler for: senders can use any number of kinds.
+/// The kind used for messages without a handler, because senders can invent any number of kinds.
 const OTHER_KINDS: &str = "other";
-/// The most kinds of relays that are counted by their names. The senders of the jobs choose them.
-const MAX_RELAYED: usize = 200;
-/// The most workers whose last counters are kept after they have gone.
-const MAX_GONE: usize = 10_000;
+/// The maximum number of relayed kinds that are counted under their own names. Senders choose these names.
+const MAX_RELAYED_KINDS: usize = 200;
+/// The number of workers beyond which the counters of absent workers are forgotten.
+const MAX_SEEN_WORKERS: usize = 10_000;
 
 /// A queue and a kind.
 type Key = (String, String);
 
-/// The sums by queue and kind, of the deliveries that ended since this process began to watch. A kind that a worker has a handler for
-/// begins at 0.
+/// The sums by queue and kind of the deliveries that ended after the first snapshot of this process. The sum
+/// of a kind for which a worker has a handler begins at 0.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
     kinds: BTreeMap<Key, KindTotals>,
 }
 
-/// The totals, and what they are made of.
+/// The totals, and the counters from which they are computed.
 #[derive(Debug, Default)]
 pub(super) struct Counting {
     pub(super) totals: Totals,
-    /// The kinds of jobs that relays have forwarded.
+    /// The kinds that relays have forwarded, each with its queue.
     relayed: BTreeSet<Key>,
-    /// The counters of each worker when it was last seen.
-    seen: BTreeMap<String, BTreeMap<Key, KindTotals>>,
-    /// The run times of all workers, also those before this process began to watch.
+    /// The counters in the last record of each worker.
+    last_counters: BTreeMap<String, BTreeMap<Key, KindTotals>>,
+    /// The run times of all workers, including runs before the first snapshot.
     runs: BTreeMap<String, QueueRuns>,
     /// The time of the last snapshot.
-    looked: Option<Timestamp>,
+    last_snapshot: Option<Timestamp>,
 }
 
 /// The sums of one kind on one queue.
@@ -42,21 +42,21 @@ pub(super) struct Counting {
 pub struct KindTotals {
     /// Completed jobs.
     pub completed: u64,
-    /// Failed attempts that are followed by a retry.
+    /// Failed attempts that were followed by a retry.
     pub retried: u64,
     /// Dead-lettered messages.
     pub dead_lettered: u64,
-    /// Those of them that were cancelled.
+    /// The dead-lettered messages whose jobs were cancelled.
     pub cancelled: u64,
     /// Deliveries that ended otherwise.
     pub other: u64,
     /// The sum of the run times of all handlers, in seconds.
     pub run_seconds: f64,
-    /// The number of run times in each class of [`HISTOGRAM_BOUNDS`], and above the last.
+    /// The number of run times in each class of [`HISTOGRAM_BOUNDS`], and above the last bound.
     pub run_times: [u64; HISTOGRAM_BOUNDS.len() + 1],
 }
 
-/// The sums of one queue that rates are made of.
+/// The sums of one queue from which rates are computed.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(super) struct QueueRuns {
     pub(super) completed: u64,
@@ -94,12 +94,13 @@ impl Counting {
     ) {
         for record in records.clone() {
             let counted = self.counters(record);
-            let before = self.seen.insert(record.id.clone(), counted.clone());
-            // Of a worker that is seen late, a record may have been missed: only what it does from now on is known to be new.
-            // Its clock may differ from that of this process: each measures a time of its own.
+            let before = self.last_counters.insert(record.id.clone(), counted.clone());
+            // The first record that is read of a worker may not be its first record. Its counts are new only
+            // if the worker started after the last snapshot. The clocks may differ, so the worker's run time
+            // is compared with the time between the snapshots.
             let is_new = self
-                .looked
-                .is_some_and(|looked| run_time(record).is_some_and(|ran| ran <= now.duration_since(looked)));
+                .last_snapshot
+                .is_some_and(|last| run_time(record).is_some_and(|ran| ran <= now.duration_since(last)));
             for (key, totals) in counted {
                 let new = totals.since(before.as_ref().and_then(|before| before.get(&key)));
                 let runs = self.runs.entry(key.0.clone()).or_default();
@@ -111,15 +112,15 @@ impl Counting {
                 }
             }
         }
-        self.looked = Some(now);
-        if self.seen.len() > MAX_GONE {
+        self.last_snapshot = Some(now);
+        if self.last_counters.len() > MAX_SEEN_WORKERS {
             let present: BTreeSet<&str> = records.map(|record| record.id.as_str()).collect();
-            self.seen.retain(|id, _| present.contains(id.as_str()));
+            self.last_counters.retain(|id, _| present.contains(id.as_str()));
         }
     }
 
-    /// Returns the counters of a worker by queue and kind, and gives each of its kinds a sum: a sum that appears with its first count
-    /// has not risen for who watches it.
+    /// Returns the counters of a worker by queue and kind, and creates the sum of each kind that the worker
+    /// handles. A series that appears with its first count shows no rise to Prometheus.
     fn counters(&mut self, record: &WorkerRecord) -> BTreeMap<Key, KindTotals> {
         let mut known = BTreeSet::new();
         for queue in &record.queues {
@@ -139,15 +140,15 @@ impl Counting {
         counted
     }
 
-    /// Returns whether a relay of the queue counts jobs of the kind by its name.
+    /// Returns whether the kind is relayed from the queue and counted under its own name.
     fn is_relayed(&mut self, record: &WorkerRecord, key: &Key) -> bool {
         let (queue, kind) = key;
-        // A message that is no job has no kind.
+        // A message that is not a job has an empty kind.
         let takes = |of: &ListeningQueue| of.name == *queue && of.takes(kind) && !kind.is_empty();
         if !record.queues.iter().any(takes) {
             return false;
         }
-        if self.relayed.len() < MAX_RELAYED {
+        if self.relayed.len() < MAX_RELAYED_KINDS {
             self.relayed.insert(key.clone());
         }
         self.relayed.contains(key)
@@ -158,7 +159,7 @@ impl Counting {
     }
 }
 
-/// Returns the time for which a worker had run when it wrote its record.
+/// Returns how long a worker had run when it wrote its record, by its own clock.
 fn run_time(record: &WorkerRecord) -> Option<SignedDuration> {
     let (started, written) = (record.started.parse().ok()?, record.written.parse::<Timestamp>().ok()?);
     Some(written.duration_since(started))
@@ -211,7 +212,7 @@ impl KindTotals {
 mod tests {
     use super::*;
 
-    /// Returns the record of a worker that was written at 6,010 seconds or at its start.
+    /// Returns the record of a worker, written at second 6,010 or at its start if that is later.
     fn worker(id: &str, started: i64, completed: u64) -> WorkerRecord {
         let written = at(started.max(6_010)).to_string();
         let started = at(started).to_string();
@@ -240,25 +241,29 @@ mod tests {
         assert_eq!(completed(&totals, "*"), None, "no job has this kind");
         relay.counters[0].completed = 7;
         totals.add(at(6_010), [relay.clone()].iter());
-        assert_eq!((completed(&totals, "mail"), completed(&totals, "other")), (Some(7), Some(0)));
+        assert_eq!(completed(&totals, "mail"), Some(7));
+        assert_eq!(completed(&totals, "other"), Some(0));
 
-        let one = worker("a", 10, 1).counters.remove(0);
+        let template = worker("a", 10, 1).counters.remove(0);
         let of_kind = |kind: String| {
-            let mut counters = one.clone();
+            let mut counters = template.clone();
             counters.kind = kind;
             counters
         };
-        relay.counters = (0..2 * MAX_RELAYED).map(|number| of_kind(number.to_string())).collect();
+        relay.counters = (0..2 * MAX_RELAYED_KINDS).map(|number| of_kind(number.to_string())).collect();
         relay.counters.push(of_kind(String::new()));
         totals.add(at(6_020), [relay.clone()].iter());
         assert_eq!(completed(&totals, "0"), Some(1));
-        assert_eq!(completed(&totals, "other"), Some(MAX_RELAYED as u64 + 2), "a bound, and what is no job");
-        assert_eq!(totals.totals.iter().count(), MAX_RELAYED + 1);
+        assert_eq!(
+            completed(&totals, "other"),
+            Some(MAX_RELAYED_KINDS as u64 + 2),
+            "kinds above the bound, and a message that is not a job"
+        );
+        assert_eq!(totals.totals.iter().count(), MAX_RELAYED_KINDS + 1);
     }
 
-    // D17
     #[test]
-    fn only_what_ended_since_the_first_snapshot_counts() {
+    fn only_deliveries_since_the_first_snapshot_count() {
         let mut totals = Counting::default();
         totals.add(at(6_000), [worker("a", 10, 500)].iter());
         assert_eq!(completed(&totals, "mail"), Some(0));
@@ -287,6 +292,6 @@ mod tests {
         assert_eq!(completed(&totals, "mail"), Some(0));
         totals.add(at(6_020), [].iter());
         totals.add(at(6_030), [worker("a", 10, 504)].iter());
-        assert_eq!(completed(&totals, "mail"), Some(4), "a record that was missed once loses nothing");
+        assert_eq!(completed(&totals, "mail"), Some(4), "a record that is missed once loses nothing");
     }
 }

@@ -117,7 +117,7 @@ impl Plan {
         drop(script);
         let mut applied = behaviour.map(|behaviour| behaviour(&call)).unwrap_or_default();
         if !faults.is_empty() {
-            // Of the usual delays of a call, only the one before it is kept.
+            // Keeps the usual delay before the call, but not the delay after it.
             applied.retain(|fault| matches!(fault, Fault::DelayBefore(_)));
         }
         applied.extend(faults.into_iter().map(|fault| self.doubted(operation, fault)));
@@ -128,7 +128,7 @@ impl Plan {
         self.doubt.as_ref().map_or(fault, |doubt| lock(doubt).of(operation, fault))
     }
 
-    /// Performs a call with one answer under the plan.
+    /// Performs a call with a single answer under the plan.
     pub(super) async fn run<T>(
         &self,
         operation: Operation,
@@ -184,6 +184,7 @@ impl fmt::Debug for Plan {
     }
 }
 
+/// Applies the faults that take effect before the call is performed.
 async fn before(faults: &[Fault], error: impl Fn(StoreErrorKind) -> StoreError) -> Result<(), StoreError> {
     for fault in faults {
         match *fault {
@@ -206,6 +207,7 @@ async fn before(faults: &[Fault], error: impl Fn(StoreErrorKind) -> StoreError) 
     Ok(())
 }
 
+/// Applies the faults that take effect after the call was performed.
 async fn after(faults: &[Fault], error: impl Fn(StoreErrorKind) -> StoreError) -> Result<(), StoreError> {
     for fault in faults {
         match *fault {

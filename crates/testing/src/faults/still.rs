@@ -1,7 +1,7 @@
 //! Blocking calls of a storage that has its own threads, on a runtime whose time is paused.
 //!
 //! The runtime's thread blocks until the answer arrives. So virtual time stands still and nothing else runs
-//! during the call: calls happen one after the other, in an order that only the seed decides. The storage's
+//! during the call: calls are sequential, in an order that only the seed decides. The storage's
 //! threads cannot see a runtime's paused time. They read a clock that is set before each call.
 
 use std::future::Future;

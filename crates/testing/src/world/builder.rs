@@ -33,7 +33,7 @@ type Judge = Arc<dyn Fn(World) -> Pin<Box<dyn Future<Output = Vec<Finding>> + Se
 /// A broken promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The broken promise, in a few words. All findings of one sort have the same text.
+    /// The broken promise, in a few words. All findings of a kind have the same text.
     pub what: &'static str,
     /// The job, key or blob that the finding concerns.
     pub subject: String,
@@ -145,8 +145,8 @@ impl Builder {
     /// does. `open` is called for each account of each world, with the clock that the account must use. Each
     /// account must start empty.
     ///
-    /// Time is virtual here as well. It stands still during each call, so that calls happen one after the
-    /// other and the seed still decides everything. Arrivals are not announced.
+    /// Time is virtual here as well. It stands still during each call, so that calls are sequential and the
+    /// seed still decides everything. The storage announces no arrivals.
     pub fn storage<F>(mut self, open: impl Fn(Arc<dyn Clock>) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Storage> + Send + 'static,
@@ -276,7 +276,9 @@ impl Builder {
             findings.extend(checks::waiting(&shared).await);
         }
         if shared.is_overrun() && findings.is_empty() {
-            findings.push(world_failure("too many storage calls: something runs in a circle".to_owned()));
+            findings.push(world_failure(
+                "too many storage calls: the workers or the scenario loop without end".to_owned(),
+            ));
         }
         slots.iter().for_each(|slot| slot.close());
         sleep(Duration::from_secs(40)).await;

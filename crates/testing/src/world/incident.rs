@@ -17,7 +17,7 @@ use super::worker::Slot;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Incident {
-    /// A worker process is killed, and another one starts later.
+    /// A worker process is killed, and another process starts later.
     Kill {
         /// The worker.
         worker: usize,
@@ -147,7 +147,7 @@ impl Incident {
                 let Some(slot) = slot(worker) else { return };
                 if let Some(node) = slot.node() {
                     node.kill_at_call(call, applied);
-                    revive(slot, down);
+                    restart_after_death(slot, down);
                 }
             }
             Self::Freeze { worker, time } => {
@@ -183,8 +183,8 @@ impl Incident {
     }
 }
 
-/// Starts the next process `down` after this one has died.
-fn revive(slot: &Arc<Slot>, down: Duration) {
+/// Starts the next process of a slot `down` after its current process has died.
+fn restart_after_death(slot: &Arc<Slot>, down: Duration) {
     let slot = Arc::clone(slot);
     let Some(node) = slot.node() else { return };
     drop(tokio::spawn(async move {
@@ -209,11 +209,11 @@ mod tests {
             Ok(())
         };
         let run = World::builder().profile(Profile::quiet()).scenario(scenario).run(1);
-        let said = |text: &str| {
-            let is = |fact: &Fact| matches!(fact, Fact::Incident(Disturbance::BreakNotReached(said)) if said.contains("sender never struck") && said.contains(text));
+        let unreached = |operation: &str| {
+            let is = |fact: &Fact| matches!(fact, Fact::Incident(Disturbance::BreakNotReached(text)) if text.contains("sender was not reached") && text.contains(operation));
             run.history.iter().filter(|entry| is(&entry.fact)).count()
         };
-        assert_eq!(said("Put"), 1, "{:?}", run.history);
-        assert_eq!(said("Update"), 1, "{:?}", run.history);
+        assert_eq!(unreached("Put"), 1, "{:?}", run.history);
+        assert_eq!(unreached("Update"), 1, "{:?}", run.history);
     }
 }

@@ -13,7 +13,7 @@
 //! - a message that waits forever;
 //! - more attempts than the queue's settings allow;
 //! - a job that is done and is dead-lettered later, or that is done while its dead letter is left;
-//! - two handlers of one job at the same time, although the first one has not lost its lease;
+//! - two handlers of a job at the same time, although the first handler's process has not lost its lease;
 //! - a worker that settles a message whose lease it has lost.
 //!
 //! The ledger records each message that a process puts, receives or deletes, so it also knows the jobs that

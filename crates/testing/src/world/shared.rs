@@ -34,7 +34,7 @@ pub(super) type Begin = Arc<dyn Fn(Arc<dyn Clock>) -> OpenFor + Send + Sync>;
 /// The storage behind the accounts of a world.
 #[derive(Clone)]
 pub(super) enum Backing {
-    /// A storage in memory that behaves as Azure Storage does.
+    /// A storage in memory that behaves like Azure Storage.
     AzureLike,
     /// One storage for all processes, whose calls take no virtual time.
     Still(Open),
@@ -42,7 +42,7 @@ pub(super) enum Backing {
     Connected(Begin),
 }
 
-/// The maximum number of storage calls, more than a world of some minutes can need.
+/// The maximum number of storage calls: more than a world of some minutes can need.
 const MAX_CALLS: u64 = 25_000;
 
 pub(super) struct Shared {
@@ -160,10 +160,9 @@ impl Shared {
         lock(&self.breaks).push((Arc::clone(name), Arc::clone(planned)));
     }
 
-    /// Records that a planned break of a process did not happen, so that the world did not test what it was
-    /// to test.
+    /// Records that a planned break of a process did not happen, so that the world did not test the break.
     pub(super) fn note_unreached_break(&self, node: &str, planned: BreakPoint) {
-        let text = format!("a planned break of {node} never struck: {planned:?}");
+        let text = format!("a planned break of {node} was not reached: {planned:?}");
         self.ledger.note(&"storage".into(), Fact::Incident(Disturbance::BreakNotReached(text)));
     }
 

@@ -27,10 +27,10 @@ pub(super) struct Slot {
     name: Arc<str>,
     shared: Arc<Shared>,
     make: ConfigureWorker,
-    state: Mutex<State>,
+    state: Mutex<SlotState>,
 }
 
-struct State {
+struct SlotState {
     node: Option<Node>,
     stop: CancellationToken,
     starts: u32,
@@ -43,7 +43,7 @@ struct State {
 impl Slot {
     pub(super) fn open(shared: &Arc<Shared>, name: Arc<str>, make: ConfigureWorker) -> Arc<Self> {
         let stop = CancellationToken::new();
-        let state = State { node: None, stop, starts: 0, closed: false, build_error: None };
+        let state = SlotState { node: None, stop, starts: 0, closed: false, build_error: None };
         let slot = Arc::new_cyclic(|this| Self {
             this: Weak::clone(this),
             name,
@@ -114,7 +114,7 @@ impl Slot {
         }));
     }
 
-    /// Asks the worker to stop. Another one starts after it has ended.
+    /// Asks the worker to stop. Another worker starts after it has ended.
     pub(super) fn restart(&self) {
         let (node, stop) = {
             let state = lock(&self.state);

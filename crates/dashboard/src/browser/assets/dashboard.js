@@ -1,4 +1,4 @@
-// Times in the viewer's zone, and updates that stop while nobody looks. The pages work without it.
+// Shows times in the viewer's time zone, and updates the page while it is visible. The pages work without this script.
 (() => {
   "use strict";
   const format = new Intl.DateTimeFormat(undefined, {
@@ -19,13 +19,13 @@
   const button = document.getElementById("updates");
   let paused = false;
 
-  // What is refreshed shows no payload: it is not read again for every refresh.
+  // A refresh leaves out the payload, so that the server does not read it again each time.
   const refreshed = new URL(window.location.href);
   refreshed.searchParams.delete("show");
   refreshed.searchParams.delete("done");
   refreshed.hash = "";
 
-  // Removing the element closes the connection.
+  // Opens or closes the event stream. Removing its element closes the connection.
   function listen() {
     const wanted = place && window.htmx && !paused && document.visibilityState === "visible";
     const current = place && place.firstElementChild;
@@ -49,7 +49,7 @@
     }
   }
 
-  // What somebody reads, fills in or has opened is not taken away under their hands.
+  // Returns whether the viewer is using a part of the page, which a refresh would then take away.
   function isInUse(live) {
     const active = document.activeElement;
     const selection = window.getSelection();
@@ -59,7 +59,7 @@
       || [...live.querySelectorAll("input, textarea")].some((field) => field.value !== field.defaultValue || field.checked !== field.defaultChecked);
   }
 
-  // A picture that is no longer refreshed says so.
+  // Tells the viewer that the page is no longer updated.
   const stale = document.getElementById("stale");
   let updated = new Date();
   function isStale(reason) {
@@ -81,7 +81,7 @@
   });
   document.addEventListener("htmx:responseError", (event) => isStale(`the dashboard answered with status ${event.detail.xhr.status}`));
   document.addEventListener("htmx:sendError", () => isStale("the dashboard does not answer"));
-  document.addEventListener("htmx:sseError", () => isStale("the connection to the dashboard is lost, and is tried again"));
+  document.addEventListener("htmx:sseError", () => isStale("the connection to the dashboard is lost; the page reconnects"));
   document.addEventListener("visibilitychange", listen);
   if (button) {
     button.parentElement.hidden = false;
@@ -91,7 +91,7 @@
       listen();
     });
   }
-  // The notice of a change is not for those who reload the page.
+  // Removes the notice of a change from the address, so that a reload does not show it again.
   const here = new URL(window.location.href);
   if (here.searchParams.has("done")) {
     here.searchParams.delete("done");

@@ -1,4 +1,4 @@
-//! Batches: their progress and their blocking children.
+//! The pages of batches: their progress and their blocking children.
 
 use askama::Template;
 use jobqueue_admin::{BatchDetail, BatchOverview, OpenChild};
@@ -11,7 +11,8 @@ use crate::browser::filters;
 use crate::browser::redact::Field;
 use crate::browser::text::line;
 
-const SHOWN: usize = 500;
+/// The maximum number of batches on the page.
+const MAX_SHOWN: usize = 500;
 
 #[derive(Template)]
 #[template(path = "batches.html")]
@@ -32,7 +33,7 @@ struct Batch<'a> {
 
 struct Child<'a> {
     open: &'a OpenChild,
-    /// The batch that it has begun.
+    /// The batch that the child has begun.
     inner: Option<&'a BatchOverview>,
     error: String,
 }
@@ -41,8 +42,8 @@ pub(crate) async fn all(request: AuthorizedRequest, _: Fields) -> Result<Answer,
     let look = request.app.looks.latest().await?;
     let found = request.app.reads.get("", request.app.admin.batches()).await?;
     let mut tree = found.tree();
-    let more = tree.len().saturating_sub(SHOWN);
-    tree.truncate(SHOWN);
+    let more = tree.len().saturating_sub(MAX_SHOWN);
+    tree.truncate(MAX_SHOWN);
     let layout = Layout::new(&request, "batches", "Batches").with_look(&look).live(&request, &look);
     Ok(Answer::Page(Batches { layout, tree, more, complete: found.complete }.render()?))
 }
@@ -51,10 +52,12 @@ pub(crate) async fn one(request: AuthorizedRequest, fields: Fields) -> Result<An
     let id = fields.required("id")?;
     let look = request.app.looks.latest().await?;
     let found = request.app.reads.get(id, request.app.admin.batch(id)).await?;
-    // How far the batches are that its children have begun: without that, the page still names them.
-    let all = match found.open.iter().any(|child| child.batch.is_some()) {
-        true => part(&request, "", request.app.admin.batches()).await?.ok(),
-        false => None,
+    // The progress of the batches that its children have begun. If this cannot be read, the page still names
+    // these batches.
+    let all = if found.open.iter().any(|child| child.batch.is_some()) {
+        part(&request, "", request.app.admin.batches()).await?.ok()
+    } else {
+        None
     };
     let inner = |id: &String| all.as_ref()?.batches.iter().find(|batch| batch.id == *id);
     let mut held_up = Vec::new();

@@ -1,4 +1,4 @@
-//! Dead letters: found by filter, and put back or deleted, one or all that match.
+//! The pages of dead letters, and the forms that redrive or purge one letter or all that match.
 
 use askama::Template;
 use jobqueue_admin::{Action, DeadLetterPlan, PlannedLetter};
@@ -10,7 +10,7 @@ use super::{Answer, Layout, PageError, operation};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
-use crate::browser::operations::{Order, Verb};
+use crate::browser::operations::{OperationSpec, Verb};
 use crate::browser::text::{known, line};
 
 #[derive(Template)]
@@ -27,8 +27,9 @@ struct Dead {
     queue: String,
     selection: Selection,
     errors: Vec<ErrorRow>,
-    /// The number of other groups of errors, and that of the dead letters in none.
+    /// The number of groups of errors that are not shown.
     more_errors: usize,
+    /// The number of dead letters without a group.
     ungrouped: u64,
     letters: Vec<Message>,
     matching: u64,
@@ -63,12 +64,12 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
     let selection = Selection::read(&fields, &request.app.redactor)?;
     let look = request.app.looks.latest().await?;
     let filter = selection.filter();
-    let question = format!("{queue}{}", selection.query());
-    let found = request.app.reads.get(&question, request.app.admin.dead_letters(queue, &filter)).await?;
+    let key = format!("{queue}{}", selection.query());
+    let found = request.app.reads.get(&key, request.app.admin.dead_letters(queue, &filter)).await?;
     let operations = request.app.operations.of_queue(queue);
     let started = operations.iter().take(5).map(|operation| Started {
         id: operation.id.clone(),
-        verb: operation.order.verb.name(),
+        verb: operation.spec.verb.name(),
         operator: line(&operation.operator),
         runs: operation.is_running(),
     });
@@ -99,10 +100,10 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
 pub(crate) async fn preview(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let queue = fields.required("queue")?.to_owned();
     let selection = Selection::read(&fields, &request.app.redactor)?;
-    start(&request, Order { verb: Verb::Preview, queue, selection, per_second: None, canary: None })
+    start(&request, OperationSpec { verb: Verb::Preview, queue, selection, per_second: None, canary: None })
 }
 
-/// Puts back the dead letters of a preview, or that of one job.
+/// Puts back the dead letters of a preview, or the dead letter of one job.
 pub(crate) async fn redrive(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let per_second = fields.number::<u32>("rate")?;
     if per_second == Some(0) {
@@ -113,20 +114,25 @@ pub(crate) async fn redrive(request: AuthorizedRequest, fields: Fields) -> Resul
     let canary = fields.number::<u64>("canary")?;
     let (plan, selection) = plan(&request, &fields)?;
     let queue = plan.queue.clone();
-    start(&request, Order { verb: Verb::Redrive(plan), queue, selection, per_second, canary })
+    start(&request, OperationSpec { verb: Verb::Redrive(plan), queue, selection, per_second, canary })
 }
 
-/// Deletes the dead letters of a preview, or that of one job, if the operator has typed the name of their queue.
+/// Deletes the dead letters of a preview, or the dead letter of one job, if the operator has typed the name
+/// of the queue.
 pub(crate) async fn purge(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let (plan, selection) = plan(&request, &fields)?;
     let queue = plan.queue.clone();
     if fields.text("confirm") != Some(&queue) {
         return Err(PageError::invalid("nothing was deleted: the typed name does not match the queue"));
     }
-    start(&request, Order { verb: Verb::Purge(plan), queue, selection, per_second: None, canary: None })
+    start(
+        &request,
+        OperationSpec { verb: Verb::Purge(plan), queue, selection, per_second: None, canary: None },
+    )
 }
 
-/// Returns what a preview has found, and the filter by which it looked; without a preview the dead letter of one job.
+/// Returns the dead letters that a preview has found, with its filter. Without a preview, returns the dead
+/// letter of the named job.
 fn plan(request: &AuthorizedRequest, fields: &Fields) -> Result<(DeadLetterPlan, Selection), PageError> {
     let Some(preview) = fields.text("plan") else {
         let (job, selection) = (reference(fields)?, Selection::read(fields, &request.app.redactor)?);
@@ -137,8 +143,8 @@ fn plan(request: &AuthorizedRequest, fields: &Fields) -> Result<(DeadLetterPlan,
         return Ok((plan, selection));
     };
     let operation = operation::find(request, preview)?;
-    match (&operation.order.verb, operation.progress().ended) {
-        (Verb::Preview, Some(Ok(report))) => Ok((report.plan(), operation.order.selection.clone())),
+    match (&operation.spec.verb, operation.progress().ended) {
+        (Verb::Preview, Some(Ok(report))) => Ok((report.plan(), operation.spec.selection.clone())),
         (Verb::Preview, _) => {
             Err(PageError::invalid("nothing was changed: the preview has found nothing yet"))
         }
@@ -146,14 +152,14 @@ fn plan(request: &AuthorizedRequest, fields: &Fields) -> Result<(DeadLetterPlan,
     }
 }
 
-fn start(request: &AuthorizedRequest, order: Order) -> Result<Answer, PageError> {
-    request.admin.require(order.verb.action(), &format!("dead letters of {}", order.queue))?;
+fn start(request: &AuthorizedRequest, spec: OperationSpec) -> Result<Answer, PageError> {
+    request.admin.require(spec.verb.action(), &format!("dead letters of {}", spec.queue))?;
     let app = std::sync::Arc::downgrade(&request.app);
     let ended = move || {
         if let Some(app) = app.upgrade() {
             app.changed();
         }
     };
-    let operation = request.app.operations.start(&request.admin, order, ended)?;
+    let operation = request.app.operations.start(&request.admin, spec, ended)?;
     Ok(Answer::Go(format!("operations/{}", operation.id)))
 }

@@ -1,4 +1,4 @@
-//! Sending a job by hand.
+//! The form that sends a job.
 
 use askama::Template;
 use jobqueue::SendOptions;
@@ -11,8 +11,8 @@ use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::text::line;
 
-/// The most bytes of a payload in the form.
-const MAX_COPIED: u64 = 512 * 1024;
+/// The maximum size of a payload that is copied into the form.
+const MAX_COPIED_BYTES: u64 = 512 * 1024;
 
 #[derive(Template)]
 #[template(path = "send.html")]
@@ -22,11 +22,11 @@ struct Send {
     queues: Vec<String>,
     kinds: Vec<String>,
     may_send: bool,
-    /// The job of which this is a copy.
+    /// The job whose data fill the form.
     copy: Option<Copied>,
 }
 
-/// A job whose data are in the form.
+/// A job whose data fill the form.
 struct Copied {
     path: String,
     id: String,
@@ -60,7 +60,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
-/// Returns the job that the address names, if it names one.
+/// Returns the job that the address names; `None` if it names no job.
 async fn copied(request: &AuthorizedRequest, fields: &Fields) -> Result<Option<Copied>, PageError> {
     if fields.exact("id").is_none() {
         return Ok(None);
@@ -71,7 +71,7 @@ async fn copied(request: &AuthorizedRequest, fields: &Fields) -> Result<Option<C
     let job = reference(fields)?;
     let path = job_path(&job.queue, job.source.as_deref().unwrap_or_default(), &job.id);
     let found = request.app.reads.get(&path, request.app.admin.explain(&job)).await?;
-    let message = found.message.as_ref().filter(|message| message.payload.bytes() <= MAX_COPIED);
+    let message = found.message.as_ref().filter(|message| message.payload.bytes() <= MAX_COPIED_BYTES);
     let message = message
         .ok_or_else(|| PageError::missing("there is no such message, or it is too large for a form"))?;
     let payload = request.app.reads.get_once(request.app.admin.payload(message)).await?;
@@ -82,7 +82,7 @@ async fn copied(request: &AuthorizedRequest, fields: &Fields) -> Result<Option<C
         path,
         id: line(&message.id),
         kind: message.kind.clone(),
-        // A text that is no event names no sender.
+        // A text that is not an event has no sender.
         source: if message.kind.is_empty() { String::new() } else { message.source.clone() },
         version: message.version,
         key: message.key.clone().unwrap_or_default(),

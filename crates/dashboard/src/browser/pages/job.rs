@@ -1,4 +1,4 @@
-//! A job: its data, its state, its obstacles, its history and its cancellation.
+//! The page of a job: its data, its state, its obstacles, its history and its cancellation.
 
 use askama::Template;
 use jobqueue_admin::{
@@ -17,8 +17,9 @@ use crate::browser::looks::Look;
 use crate::browser::redact::Field;
 use crate::browser::text::{When, amount, beginning, block, error_text, indented, line};
 
-const ENDED: usize = 20;
-const HEADERS: usize = 100;
+/// The maximum number of ends of the job that the page shows.
+const MAX_ENDS: usize = 20;
+const MAX_HEADERS: usize = 100;
 
 #[derive(Template)]
 #[template(path = "job.html")]
@@ -27,7 +28,7 @@ struct JobPage {
     queue: String,
     id_text: String,
     query: String,
-    /// The dead letter that is shown.
+    /// The query that names the shown dead letter.
     letter: String,
     path: String,
     place: &'static str,
@@ -36,13 +37,14 @@ struct JobPage {
     runs: Vec<Run>,
     facts: Vec<(&'static str, String)>,
     batch: Option<(String, String)>,
-    /// True also if it names a batch that could not be read.
+    /// True if a batch may wait for the job, even if that batch could not be read.
     may_be_child: bool,
     headers: Vec<(String, String)>,
     /// The number of headers that are not shown.
     more_headers: usize,
     moments: Vec<Moment>,
-    /// The time back to which the journal was searched, and the page that goes on, if there may be more.
+    /// The time back to which the journal was searched, and the page that continues the search, if there may
+    /// be more entries.
     older: Option<(When, String)>,
     /// The reason why the journal cannot be read.
     unread_journal: Option<String>,
@@ -68,7 +70,7 @@ pub(crate) fn reference(fields: &Fields) -> Result<JobReference, PageError> {
     Ok(job.given(fields.exact("source"), JobReference::with_source))
 }
 
-/// Returns the path of the page that searches the journal for the job further back.
+/// Returns the path of the page that searches the journal further back for the job.
 fn older(job: &JobReference, time: &str) -> String {
     until([("id", job.id.as_str()), ("queue", job.queue.as_str())].into_iter(), time)
 }
@@ -86,17 +88,18 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let look = request.app.looks.latest().await?;
     let admin = &request.app.admin;
     let found = request.app.reads.get(&path(&job), admin.explain(&job)).await?;
-    // The address may leave the sender out.
-    let of_sender = found.reference();
-    let (ended, searched_to, unread_journal) = journal(&request, &of_sender).await?;
+    // Names the sender, which the address may omit.
+    let identified = found.reference();
+    let (ended, searched_to, unread_journal) = journal(&request, &identified).await?;
     let message = found.message.as_ref();
     let (payload, checkpoint) = contents(&request, message, fields.text("show") == Some("content")).await;
     let access = request.admin.access();
-    let (place, summary, reasons) = standing(&request, &found, has_ended(&found));
+    let (place, summary, reasons) = place_and_reasons(&request, &found, has_ended(&found));
     let mut layout = Layout::new(&request, "overview", format!("Job {}", line(&job.id)))
         .with_look(&look)
         .noticed(fields.text("done"));
-    // Too much for each refresh: the logs of all keys of the queue, and all messages among which a job is looked for that is not there any more.
+    // Two pages are too expensive to refresh: an ordered job reads the logs of all keys of its queue, and an
+    // ended job is searched among all messages.
     if !message.is_some_and(|message| message.in_order) && !found.has_ended {
         layout = layout.live(&request, &look);
     }
@@ -104,9 +107,9 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         queue: job.queue.clone(),
         id_text: line(&job.id),
         path: path(&job),
-        // Of several senders' jobs with this id, the one that is shown.
+        // Several senders may use this id: this names the shown job.
         letter: message.map(letter_query).unwrap_or_default(),
-        query: query(&of_sender),
+        query: query(&identified),
         place,
         summary,
         reasons,
@@ -115,7 +118,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         batch: message.and_then(batch_of),
         may_be_child: message.is_some_and(RawJob::may_be_child),
         headers: headers(&request, message),
-        more_headers: message.map_or(0, |message| message.headers.len().saturating_sub(HEADERS)),
+        more_headers: message.map_or(0, |message| message.headers.len().saturating_sub(MAX_HEADERS)),
         moments: moments(&request, &found, &ended),
         older: searched_to.as_deref().map(|time| (When::read(time), older(&job, time))),
         unread_journal,
@@ -135,12 +138,13 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
-/// Returns the ends of the job that the journal has, the time back to which it was searched, and the reason if it cannot be read.
+/// Returns the ends of the job in the journal, the time back to which the journal was searched, and the
+/// reason if it cannot be read.
 async fn journal(
     request: &AuthorizedRequest,
     job: &JobReference,
 ) -> Result<(Vec<HistoryRecord>, Option<String>, Option<String>), PageError> {
-    let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(ENDED);
+    let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(MAX_ENDS);
     let page = match part(request, &path(job), request.app.admin.history(&filter)).await? {
         Ok(page) => page,
         Err(reason) => return Ok((Vec::new(), None, Some(reason))),
@@ -157,8 +161,9 @@ fn batch_of(message: &RawJob) -> Option<(String, String)> {
     Some((crate::browser::text::encoded(&batch.id), line(&batch.id)))
 }
 
-/// Returns whether a request to cancel the job has a sense: a message of it may wait or run, and no request stands. An answer may be that of an
-/// earlier life where the storage does not show the message.
+/// Returns whether cancelling the job makes sense: a message of the job may wait or run, and no cancellation
+/// is pending. If the storage does not show the message, a recorded cancellation may belong to an earlier job
+/// with this id.
 fn can_be_cancelled(found: &Explanation) -> bool {
     let may_be_another = match found.cancellation {
         Cancellation::None => true,
@@ -168,14 +173,14 @@ fn can_be_cancelled(found: &Explanation) -> bool {
     !found.has_ended && may_be_another
 }
 
-/// Returns whether the history has the end of the job, and not only that of an earlier one of its id.
+/// Returns whether the history has the end of this job, and not only the end of an earlier job with its id.
 fn has_ended(found: &Explanation) -> bool {
     let may_be_another = found.reasons.iter().any(|reason| reason.code == "ended_once");
     found.place == JobPlace::Ended && found.has_ended && !may_be_another
 }
 
-/// Returns where the job stands, a sentence about that, and the reasons why it does not run.
-fn standing(
+/// Returns the place of the job, a sentence about it, and the reasons why the job does not run.
+fn place_and_reasons(
     request: &AuthorizedRequest,
     found: &Explanation,
     has_ended: bool,
@@ -209,7 +214,7 @@ fn explained(request: &AuthorizedRequest, found: &Explanation, text: &str) -> St
 fn runs(request: &AuthorizedRequest, look: &Look, found: &Explanation) -> Vec<Run> {
     let (Some(run), Some(worker)) = (&found.run, &found.worker) else { return Vec::new() };
     let worker = look.workers().iter().find(|known| known.record.id == *worker);
-    // The worker may be newer than the last look at all workers; the next refresh has it.
+    // The worker may be newer than the last look. The next refresh shows it.
     worker.map(|worker| Run::new(request, worker, run)).into_iter().collect()
 }
 
@@ -258,10 +263,10 @@ fn headers(request: &AuthorizedRequest, message: Option<&RawJob>) -> Vec<(String
         (line(name), shown(request, &message.queue, &message.kind, Field::Header(name), value))
     };
     let all = message.into_iter().flat_map(|message| message.headers.iter().map(move |pair| (message, pair)));
-    all.take(HEADERS).map(|(message, (name, value))| header(message, name, value)).collect()
+    all.take(MAX_HEADERS).map(|(message, (name, value))| header(message, name, value)).collect()
 }
 
-/// Returns what is shown of the payload and of the checkpoint of a job.
+/// Returns the payload and the checkpoint of a job, with their texts if `wanted`.
 async fn contents(
     request: &AuthorizedRequest,
     job: Option<&RawJob>,
@@ -275,7 +280,7 @@ async fn contents(
     (payload, content(request, job, Field::Checkpoint, &job.checkpoint, read).await)
 }
 
-/// Returns what is shown of a payload or a checkpoint, which `read` reads if it is wanted; `None` if there is none.
+/// Returns a payload or a checkpoint, with the text that `read` reads if given; `None` if the job has none.
 async fn content(
     request: &AuthorizedRequest,
     job: &RawJob,
@@ -306,13 +311,13 @@ async fn content(
     Some(Content { about, text: Some(text.map_err(|error| error_text(&format!("{error:?}")))) })
 }
 
-/// Returns the first bytes as hexadecimal digits, and the number of the others.
+/// Returns the first bytes as hexadecimal digits, and the number of the remaining bytes.
 fn hexadecimal(bytes: &[u8]) -> (String, usize) {
-    const SHOWN: usize = 4096;
-    let lines = bytes.chunks(16).take(SHOWN / 16);
+    const MAX_BYTES: usize = 4096;
+    let lines = bytes.chunks(16).take(MAX_BYTES / 16);
     let digits = |line: &[u8]| line.iter().map(|byte| format!("{byte:02x} ")).collect::<String>();
     let text = lines.map(|line| digits(line).trim_end().to_owned()).collect::<Vec<_>>().join("\n");
-    (text, bytes.len().saturating_sub(SHOWN))
+    (text, bytes.len().saturating_sub(MAX_BYTES))
 }
 
 pub(crate) async fn cancel(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {

@@ -1,4 +1,4 @@
-//! The pages. Each reads the storage and changes nothing.
+//! The pages and the forms of the dashboard, and the layout that they share.
 
 pub(crate) mod batches;
 pub(crate) mod dead;
@@ -31,14 +31,14 @@ use crate::browser::assets::{ASSETS, Assets};
 use crate::browser::looks::{Look, Unread};
 use crate::browser::text::{Sum, When, error_text, line};
 
-/// The longest wait for a part of a page: the rest is known without it.
-const PART_PATIENCE: Duration = Duration::from_secs(8);
+/// The maximum wait for a part of a page. The page shows the rest without it.
+const PART_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// The answer to a request that succeeded.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Page(String),
-    /// Another page of the dashboard, by its path from the root.
+    /// A redirect to another page of the dashboard, by its path from the root.
     Go(String),
 }
 
@@ -66,7 +66,7 @@ impl PageError {
         Self::new(StatusCode::NOT_FOUND, text)
     }
 
-    /// Returns the error of a page, which can be loaded again, and not of a change.
+    /// Turns 502 into 503 for a page, which can be loaded again, unlike a change.
     pub(crate) fn of_page(self) -> Self {
         match self.status {
             StatusCode::BAD_GATEWAY => Self::new(StatusCode::SERVICE_UNAVAILABLE, self.text),
@@ -74,7 +74,6 @@ impl PageError {
         }
     }
 
-    /// Returns the status and the text.
     pub(crate) fn into_parts(self) -> (StatusCode, String) {
         (self.status, self.text)
     }
@@ -94,7 +93,7 @@ impl From<Error> for PageError {
             ErrorKind::Conflict => StatusCode::CONFLICT,
             _ => StatusCode::BAD_GATEWAY,
         };
-        // With all causes, in one line.
+        // `Debug` of an error has all causes in one line.
         Self::new(status, format!("{error:?}"))
     }
 }
@@ -112,26 +111,27 @@ impl From<askama::Error> for PageError {
     }
 }
 
-/// Reads a part of a page beside its main answer. Without that part the page has the reason instead.
+/// Reads a part of a page within [`PART_TIMEOUT`]. If that fails, returns the reason, which the page shows
+/// instead.
 ///
 /// # Errors
-/// The question itself is refused.
+/// The request itself is invalid.
 async fn part<V: Any + Send + Sync>(
     request: &AuthorizedRequest,
-    question: &str,
+    key: &str,
     read: impl Future<Output = Result<V, Error>>,
 ) -> Result<Result<Arc<V>, String>, PageError> {
-    let read = timeout(PART_PATIENCE, request.app.reads.get_part(question, read)).await;
+    let read = timeout(PART_TIMEOUT, request.app.reads.get_part(key, read)).await;
     read.map_or_else(
-        |_| Ok(Err(format!("no answer within {PART_PATIENCE:?}; it is read again with each look, and may need longer than that"))),
+        |_| Ok(Err(format!("no answer within {PART_TIMEOUT:?}; each refresh tries again, and the storage may need longer than that"))),
         or_reason,
     )
 }
 
-/// Returns what was read, or the reason why it was not, for a page that shows the rest.
+/// Returns the result of a read, or the reason why it failed, for a page that shows the rest.
 ///
 /// # Errors
-/// The question itself is refused.
+/// The request itself is invalid.
 fn or_reason<V>(read: Result<Arc<V>, Error>) -> Result<Result<Arc<V>, String>, PageError> {
     match read {
         Err(error) if error.kind() == ErrorKind::Invalid => Err(error.into()),
@@ -139,12 +139,12 @@ fn or_reason<V>(read: Result<Arc<V>, Error>) -> Result<Result<Arc<V>, String>, P
     }
 }
 
-/// The frame that all pages show around their own content.
+/// The header, the navigation and the footer around the content of every page.
 #[derive(Debug)]
 pub(crate) struct Layout {
     base: String,
     title: String,
-    /// The entry of the navigation that the page belongs to.
+    /// The navigation entry to which the page belongs.
     here: &'static str,
     /// `None` in the dashboard of one storage.
     place: Option<Place>,
@@ -152,14 +152,14 @@ pub(crate) struct Layout {
     operator: String,
     read_only: bool,
     assets: &'static Assets,
-    /// The number of dead letters, for the navigation; `None` before a look.
+    /// The number of dead letters, for the navigation; `None` without a look.
     dead: Option<Sum>,
     at: Option<When>,
     problem: Option<String>,
     /// The reason why the records of workers cannot be read.
     unread_workers: Option<String>,
     notice: Option<&'static str>,
-    /// The stream on which the page refreshes itself; `None` for a page that does not.
+    /// The path of the event stream that refreshes the page; `None` if the page does not refresh itself.
     events: Option<String>,
     cost: Option<String>,
 }
@@ -187,7 +187,7 @@ impl Layout {
         }
     }
 
-    /// Shows the age of the figures, and errors in reading them.
+    /// Shows the time of the figures, and errors from reading them.
     pub(crate) fn with_look(mut self, look: &Look) -> Self {
         self.dead = Some(look.queues().iter().map(|queue| queue.dead_letters).collect());
         self.at = Some(When::of(look.at()));
@@ -196,30 +196,30 @@ impl Layout {
         self
     }
 
-    /// Refreshes the page while it is open, and shows what the shared look costs.
+    /// Refreshes the page while it is open, and shows the cost of the shared looks.
     pub(crate) fn live(mut self, request: &AuthorizedRequest, look: &Look) -> Self {
         self.events = Some("events".to_owned());
         self.cost = priced(look, request);
         self
     }
 
-    /// Follows the steps of an operation too.
+    /// Also refreshes the page after each step of an operation.
     pub(crate) fn on(mut self, operation: &str) -> Self {
         self.events = Some(format!("events?operation={operation}"));
         self
     }
 
-    /// Returns the relative path from the page to that of all storages, with a slash at its end.
+    /// Returns the relative path from the page to the root page of all storages, with a slash at its end.
     fn all_storages(&self) -> String {
         format!("{}{}", self.base, if self.storage_name().is_some() { "../" } else { "" })
     }
 
-    /// Returns the name of the page's storage among several.
+    /// Returns the name of the page's storage; `None` on a page of all storages, and in the dashboard of one.
     fn storage_name(&self) -> Option<&str> {
         self.place.as_ref().and_then(|place| place.here.as_deref())
     }
 
-    /// Returns whether the page shows all storages, and no page of one.
+    /// Returns whether the page shows all storages, and not a single one.
     fn is_of_all(&self) -> bool {
         self.place.is_some() && self.storage_name().is_none()
     }
@@ -231,12 +231,13 @@ impl Layout {
     }
 }
 
-/// Returns the cost of the looks at a storage as text.
+/// Returns a sentence about the cost of the looks at a storage.
 fn priced(look: &Look, request: &AuthorizedRequest) -> Option<String> {
     cost_text(look.requests(), request.admin.storage().description(), request.app.looks.interval)
 }
 
-/// Returns the cost of looks of so many requests and one listing as text, if the storage bills requests. Only Azure Storage has the prices: Service Bus bills by its tier.
+/// Returns a sentence about the hourly cost of looks, each of which sends `requests` and one listing; `None`
+/// if the storage does not bill requests. Only Azure Storage has prices: Service Bus bills by its tier.
 fn cost_text(requests: u64, storage: &str, interval: Duration) -> Option<String> {
     let is_azure = storage.starts_with("azure");
     if !is_azure && !storage.starts_with("servicebus") {
@@ -247,16 +248,16 @@ fn cost_text(requests: u64, storage: &str, interval: Duration) -> Option<String>
     let dollars = AzurePrices::DEFAULT.of(requests, listings);
     let price = if is_azure { format!(", or ${dollars:.3} on Azure") } else { String::new() };
     Some(format!(
-        "While pages are open, the figures that all share cost about {requests:.0} requests and {listings:.0} listings of blobs an hour{price}; \
-         the page of a queue or a job adds its own requests, and that of the batches a listing for each 5,000 children that have ended"
+        "While pages are open, their shared figures cost about {requests:.0} requests and {listings:.0} listings of blobs an hour{price}; \
+         the page of a queue or a job adds requests, and the page of batches adds a listing for every 5,000 ended children"
     ))
 }
 
-/// Returns the text for a code. The code comes from the address, so it is never shown itself.
+/// Returns the text for a code. The code comes from the address, so the page never shows the code itself.
 fn notice(code: &str) -> Option<&'static str> {
     Some(match code {
         "created" => "The queue was created.",
-        "exists" => "A queue of this name exists already.",
+        "exists" => "A queue with this name already exists.",
         "paused" => "Paused. Workers notice within 30 seconds; running jobs continue.",
         "resumed" => "Resumed.",
         "unchanged" => "No change was needed.",
@@ -275,7 +276,7 @@ fn notice(code: &str) -> Option<&'static str> {
         "triggered-without-leader" => {
             "Requested. No worker leads the schedule now: the job is sent when one does."
         }
-        "stopping" => "It stops after the dead letters that are under way: at most 16.",
+        "stopping" => "It stops after the dead letters that it is processing: at most 16.",
         _ => return None,
     })
 }
@@ -290,7 +291,7 @@ struct ErrorPage {
 pub(crate) fn error_page(request: &AuthorizedRequest, error: PageError) -> Response {
     let PageError { status, text } = error;
     let mut layout = Layout::new(request, "", status.canonical_reason().unwrap_or("Error"));
-    // The page comes by itself once the storage answers.
+    // The page loads by itself once the storage answers.
     layout.events = (status == StatusCode::SERVICE_UNAVAILABLE).then(|| "events".to_owned());
     let page = ErrorPage { layout, text: error_text(&text) };
     match page.render() {
@@ -304,7 +305,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_to_service_bus_have_no_price_of_azure_storage() {
+    fn requests_to_service_bus_have_no_price() {
         let text = |storage| cost_text(10, storage, Duration::from_secs(10));
         assert!(
             text("azure:account").unwrap().contains("3600 requests and 360 listings of blobs an hour, or $")

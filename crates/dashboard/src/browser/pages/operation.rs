@@ -1,4 +1,5 @@
-//! A bulk operation: its progress, its report, and after a preview the decision.
+//! The page of a bulk operation: its progress, its report, and after a preview the forms to act on its dead
+//! letters.
 
 use std::sync::Arc;
 
@@ -10,32 +11,34 @@ use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::filters;
-use crate::browser::operations::{Operation, Order, Progress, Verb};
+use crate::browser::operations::{Operation, OperationProgress, OperationSpec, Verb};
 use crate::browser::redact::Field;
 use crate::browser::text::{amount, line};
 
-const NAMED: usize = 100;
+/// The maximum number of jobs that each list of the page names.
+const MAX_NAMED: usize = 100;
 
 #[derive(Template)]
 #[template(path = "operation.html")]
 struct OperationPage<'a> {
     layout: Layout,
     operation: &'a Operation,
-    order: &'a Order,
-    progress: &'a Progress,
+    spec: &'a OperationSpec,
+    progress: &'a OperationProgress,
     runs: bool,
     /// The errors of a preview's dead letters.
     errors: Vec<ErrorRow>,
-    /// The number of other groups of errors, and that of the dead letters in none.
+    /// The number of groups of errors that are not shown.
     more_errors: usize,
+    /// The number of dead letters without a group.
     ungrouped: u64,
-    /// The dead letters with which it failed, each with the error.
+    /// The dead letters that the operation skipped, each with the error.
     skipped: Vec<(&'a SkippedJob, String)>,
-    /// The reason why it ended early. It may quote the error of a job.
+    /// The reason why the operation ended early, which may quote the error of a job.
     stopped: Option<String>,
     /// The outcome of a redrive that has ended, or the reason why it cannot be read.
     outcome: Option<Arc<Result<PlanOutcome, String>>>,
-    /// Those that died again: path, id and error.
+    /// The jobs that died again, each with its path, id and error.
     died: Vec<(String, String, String)>,
     may_stop: bool,
     may_inspect: bool,
@@ -46,10 +49,10 @@ struct OperationPage<'a> {
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let operation = find(&request, fields.required("operation")?)?;
     let look = request.app.looks.latest().await?;
-    let (progress, order) = (operation.progress(), &operation.order);
+    let (progress, spec) = (operation.progress(), &operation.spec);
     let access = request.admin.access();
     let runs = progress.ended.is_none();
-    let mut layout = Layout::new(&request, "dead", format!("{} of {}", order.verb.name(), order.queue))
+    let mut layout = Layout::new(&request, "dead", format!("{} of {}", spec.verb.name(), spec.queue))
         .with_look(&look)
         .noticed(fields.text("done"));
     if runs {
@@ -57,36 +60,36 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     }
     let report = progress.ended.iter().flatten().next();
     let errors = report.map(|report| report.errors.as_slice()).unwrap_or_default();
-    let outcome = match (&order.verb, report) {
+    let outcome = match (&spec.verb, report) {
         (Verb::Redrive(_), Some(report)) => Some(outcome_of(&request, &operation.id, report).await),
         _ => None,
     };
     let stopped = report.and_then(|report| report.stopped.as_deref());
-    let stopped = stopped.map(|why| shown(&request, &order.queue, "", Field::Error, why));
+    let stopped = stopped.map(|why| shown(&request, &spec.queue, "", Field::Error, why));
     let known = outcome.as_deref().and_then(|outcome| outcome.as_ref().ok());
-    let died = known.iter().flat_map(|outcome| &outcome.dead_again).take(NAMED).map(|died| {
+    let died = known.iter().flat_map(|outcome| &outcome.dead_again).take(MAX_NAMED).map(|died| {
         let JobReference { queue, source, id, .. } = &died.job;
         let error = shown(&request, queue, "", Field::Error, died.error.as_deref().unwrap_or("-"));
         (job_path(queue, source.as_deref().unwrap_or_default(), id), line(id), error)
     });
     let died = died.collect();
-    let skipped = progress.ended.iter().flatten().flat_map(|report| &report.skipped).take(NAMED);
+    let skipped = progress.ended.iter().flatten().flat_map(|report| &report.skipped).take(MAX_NAMED);
     let page = OperationPage {
         layout,
         operation: &operation,
-        order,
+        spec,
         runs,
-        errors: ErrorRow::all(&request, &order.queue, &order.selection, errors),
+        errors: ErrorRow::all(&request, &spec.queue, &spec.selection, errors),
         more_errors: ErrorRow::unshown(errors),
         ungrouped: report.map_or(0, |report| report.ungrouped),
         skipped: skipped
-            .map(|job| (job, shown(&request, &order.queue, "", Field::Error, &job.error)))
+            .map(|job| (job, shown(&request, &spec.queue, "", Field::Error, &job.error)))
             .collect(),
         progress: &progress,
         stopped,
         outcome,
         died,
-        may_stop: runs && access.allows(order.verb.action()),
+        may_stop: runs && access.allows(spec.verb.action()),
         may_inspect: access.allows(Action::Inspect),
         may_redrive: access.allows(Action::Redrive),
         may_purge: access.allows(Action::Purge),
@@ -94,19 +97,19 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
-/// Returns what became of the dead letters with which nothing was done.
+/// Returns a text about the dead letters that the operation left unchanged.
 fn rest_of(report: &BulkReport) -> String {
     report.rest_text(amount)
 }
 
-/// Looks for the jobs that a redrive has put back. Without it the report still says what was done.
+/// Finds the outcome of the jobs that a redrive has put back. If this fails, the page still shows the report.
 async fn outcome_of(
     request: &AuthorizedRequest,
     operation: &str,
     report: &BulkReport,
 ) -> Arc<Result<PlanOutcome, String>> {
     let text = |error| PageError::from(error).text;
-    // An outcome that cannot be read is not asked for again by each viewer.
+    // Caches a failure as well, so that viewers do not repeat the search.
     let work = async { Ok(request.app.admin.outcome_of(report).await.map_err(text)) };
     request.app.reads.get(operation, work).await.unwrap_or_else(|error| Arc::new(Err(text(error))))
 }
@@ -114,7 +117,7 @@ async fn outcome_of(
 pub(super) fn find(request: &AuthorizedRequest, id: &str) -> Result<Arc<Operation>, PageError> {
     let missing = || {
         PageError::missing(
-            "there is no such operation in this process, which keeps reports and previews in its memory; look again",
+            "there is no such operation in this process, which keeps previews and reports only in memory; start a new preview",
         )
     };
     request.app.operations.find(id).ok_or_else(missing)

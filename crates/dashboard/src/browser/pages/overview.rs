@@ -1,4 +1,4 @@
-//! The first page: all queues, the last hour, and how many workers there are.
+//! The overview page: all queues, the throughput of the last hour, and the number of workers.
 
 use askama::Template;
 use jobqueue_admin::{Action, QueueOverview};
@@ -34,16 +34,16 @@ struct Row<'a> {
     chart: Option<Chart>,
 }
 
-/// The figures of all queues of a storage together.
+/// The sums over all queues of a storage.
 #[derive(Debug)]
 pub(super) struct Sums {
     pub(super) waiting: Sum,
     pub(super) running: Sum,
     pub(super) dead: Sum,
     pub(super) oldest: String,
-    /// The number of queues whose jobs wait although no worker is seen.
+    /// The number of queues with waiting jobs that no worker serves.
     pub(super) unserved: usize,
-    /// `None` if their records cannot be read.
+    /// `None` if the records of workers cannot be read.
     pub(super) workers: Option<usize>,
 }
 
@@ -91,7 +91,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
-/// Returns the age of the oldest job, or of those that a peek shows: there may be older ones.
+/// Returns the age of the oldest job of a queue, as a lower bound if older jobs may exist.
 pub(super) fn oldest(queue: &QueueOverview) -> String {
     match (queue.oldest, queue.oldest_backing_off) {
         (None, Some(oldest)) => format!("{} (backs off)", age(oldest)),
@@ -99,7 +99,7 @@ pub(super) fn oldest(queue: &QueueOverview) -> String {
     }
 }
 
-/// Returns the age of the oldest job of several queues, as far as it is known.
+/// Returns the age of the oldest job of several queues, as a lower bound if it is not known exactly.
 fn oldest_of<'q>(queues: impl Iterator<Item = &'q QueueOverview> + Clone) -> String {
     let is_unknown = queues.clone().any(|queue| queue.age().is_none());
     let is_bound = is_unknown || queues.clone().any(|queue| !queue.oldest_is_exact());

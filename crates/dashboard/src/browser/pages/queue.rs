@@ -1,4 +1,4 @@
-//! A queue: its waiting and running jobs, its settings, and its pause.
+//! The page of a queue: its waiting and running jobs, its settings, and its pause.
 
 use std::sync::Arc;
 
@@ -28,30 +28,30 @@ struct QueuePage<'a> {
     /// The number of running jobs that are not shown.
     more_runs: usize,
     messages: Vec<Message>,
-    /// The reason why these cannot be read.
+    /// The reason why the messages cannot be read.
     unpeeked: Option<String>,
-    /// The groups if the viewer has asked for them, or the reason why they cannot be read.
+    /// The groups, or the reason why they cannot be read; `None` unless the viewer has requested them.
     groups: Option<Result<Groups, String>>,
     chart: Chart,
-    may: May,
+    may: AllowedActions,
 }
 
-struct May {
+struct AllowedActions {
     pause: bool,
-    /// True if it may replace the pause that holds.
+    /// True if the operator may replace the current pause.
     repause: bool,
     resume: bool,
     settings: bool,
     send: bool,
 }
 
-/// The FIFO groups of the queue, and whether these are all.
+/// The FIFO groups of the queue. `complete` is true if no group is missing.
 struct Groups {
     shown: Vec<Group>,
     complete: bool,
 }
 
-/// A FIFO group, with the job that the others wait for first.
+/// A FIFO group. Its first entry is the job for which the others wait.
 struct Group {
     key: String,
     is_first_known: bool,
@@ -64,24 +64,26 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let look = request.app.looks.latest().await?;
     let overview = match look.queue(name) {
         Some(queue) => queue.clone(),
-        // It may be newer than the last look, or a dead-letter queue, which is part of another.
+        // The queue may be newer than the last look, or a dead-letter queue, which looks count as a part of
+        // its queue.
         None => QueueOverview::clone(&*request.app.reads.get(name, request.app.admin.queue(name)).await?),
     };
-    // Without these the rest of the page is known: who has paused the queue, and its figures.
+    // If the messages cannot be read, the page still shows the pause and the figures.
     let admin = &request.app.admin;
     let (peeked, unpeeked) = match part(&request, name, admin.peek(name)).await? {
         Ok(jobs) => (jobs, None),
         Err(reason) => (Arc::default(), Some(reason)),
     };
     let wants_groups = fields.text("groups").is_some();
-    let groups = match wants_groups {
-        // The logs of thousands of keys take longer than a part may.
-        true => Some(or_reason(request.app.reads.get_part(name, admin.groups(name)).await)?),
-        false => None,
+    let groups = if wants_groups {
+        // Without `PART_TIMEOUT`: the logs of thousands of keys take longer to read.
+        Some(or_reason(request.app.reads.get_part(name, admin.groups(name)).await)?)
+    } else {
+        None
     };
     let minutes = request.app.looks.throughput(|throughput| throughput.of_queue(name));
     let mut layout = Layout::new(&request, "overview", name).with_look(&look).noticed(fields.text("done"));
-    // The logs of all groups are thousands of blobs, which is too much for each refresh.
+    // Groups are not refreshed, because their logs may be thousands of blobs.
     if !wants_groups {
         layout = layout.live(&request, &look);
     }
@@ -107,9 +109,9 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
-fn may(request: &AuthorizedRequest, paused: Option<bool>) -> May {
+fn may(request: &AuthorizedRequest, paused: Option<bool>) -> AllowedActions {
     let access = request.admin.access();
-    May {
+    AllowedActions {
         pause: access.allows(Action::Pause) && paused != Some(true),
         repause: access.allows(Action::Pause) && paused == Some(true),
         resume: access.allows(Action::Resume) && paused != Some(false),
@@ -118,17 +120,17 @@ fn may(request: &AuthorizedRequest, paused: Option<bool>) -> May {
     }
 }
 
-/// Returns the first running jobs of the queue, and the number of the others.
+/// Returns the first running jobs of the queue, and the number of the remaining running jobs.
 fn runs(request: &AuthorizedRequest, look: &Look, queue: &str) -> (Vec<Run>, usize) {
-    const SHOWN: usize = 100;
+    const MAX_RUNS: usize = 100;
     let jobs = look.present().flat_map(|worker| worker.record.running.iter().map(move |job| (worker, job)));
     let mut jobs = jobs.filter(|(_, job)| job.queue == queue);
-    let shown = jobs.by_ref().take(SHOWN).map(|(worker, job)| Run::new(request, worker, job)).collect();
+    let shown = jobs.by_ref().take(MAX_RUNS).map(|(worker, job)| Run::new(request, worker, job)).collect();
     (shown, jobs.count())
 }
 
 fn group(request: &AuthorizedRequest, queue: &str, group: &GroupOverview) -> Group {
-    const SHOWN: usize = 10;
+    const MAX_ENTRIES: usize = 10;
     let key = match &group.key {
         Some(key) => shown(request, queue, "", Field::Key, key),
         None => format!("(group {})", line(&group.group)),
@@ -140,58 +142,60 @@ fn group(request: &AuthorizedRequest, queue: &str, group: &GroupOverview) -> Gro
     Group {
         key,
         is_first_known: group.is_first_known,
-        entries: group.entries.iter().take(SHOWN).map(entry).collect(),
-        more: group.entries.len().saturating_sub(SHOWN),
+        entries: group.entries.iter().take(MAX_ENTRIES).map(entry).collect(),
+        more: group.entries.len().saturating_sub(MAX_ENTRIES),
     }
 }
 
 pub(crate) async fn create(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.text("queue").ok_or_else(|| PageError::invalid("the name of the queue is missing"))?;
     let done = if request.admin.create_queue(name).await? { "created" } else { "exists" };
-    Ok(to(name, done))
+    Ok(redirect(name, done))
 }
 
 pub(crate) async fn pause(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
-    // The pause that the page has shown.
+    // Replaces only the pause that the page has shown.
     let replaces = fields.text("replace").map(|_| fields.shown("pause"));
     let options = PauseOptions::new()
         .given(fields.duration("for")?, PauseOptions::length)
         .given(fields.text("note"), PauseOptions::note)
         .given(replaces, PauseOptions::replacing_shown);
     let done = if request.admin.pause_with(name, options).await? { "paused" } else { "unchanged" };
-    Ok(to(name, done))
+    Ok(redirect(name, done))
 }
 
 pub(crate) async fn resume(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
-    // The pause that the page has shown, if it has shown one.
+    // Ends only the pause that the page has shown, if it has shown a pause.
     let resumed = match fields.text("shown") {
         Some(_) => request.admin.resume_shown(name, fields.shown("pause")).await?,
         None => request.admin.resume(name).await?,
     };
-    let done = match resumed {
-        true if matches!(request.admin.is_served(name).await, Ok(false)) => "resumed-unserved",
-        true => "resumed",
-        false => "unchanged",
+    let is_unserved = resumed && matches!(request.admin.is_served(name).await, Ok(false));
+    let done = match (resumed, is_unserved) {
+        (true, true) => "resumed-unserved",
+        (true, false) => "resumed",
+        (false, _) => "unchanged",
     };
-    Ok(to(name, done))
+    Ok(redirect(name, done))
 }
 
-/// Sets one setting, or removes it if its value is empty.
+/// Changes a setting, or removes it if the value is empty.
 pub(crate) async fn settings_change(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
     let setting =
         fields.text("name").ok_or_else(|| PageError::invalid("the name of the setting is missing"))?;
     let plan = request.admin.plan_settings(name, [(setting, fields.text("value"))]).await?;
     if plan.is_empty() {
-        return Ok(to(name, "unchanged"));
+        return Ok(redirect(name, "unchanged"));
     }
     request.admin.apply_settings(&plan).await?;
-    Ok(to(name, "settings"))
+    Ok(redirect(name, "settings"))
 }
 
-/// Returns to the page of the queue. The name has passed the storage, so that it holds nothing to encode.
-fn to(queue: &str, done: &str) -> Answer {
+/// Redirects to the page of the queue. The storage has accepted the name, so it contains no character that
+/// needs encoding.
+fn redirect(queue: &str, done: &str) -> Answer {
     Answer::Go(format!("queues/{queue}?done={done}"))
 }

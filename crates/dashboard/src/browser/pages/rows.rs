@@ -1,4 +1,4 @@
-//! Rows that several pages show: running jobs, and messages.
+//! Rows that several pages show: running jobs, messages, and groups of errors.
 
 use jobqueue_admin::{ErrorGroup, RawJob, RunningJob, WorkerOverview};
 
@@ -12,18 +12,19 @@ pub(crate) fn job_path(queue: &str, source: &str, id: &str) -> String {
     format!("job?{}", job_query(queue, source, id))
 }
 
-/// Returns the name of a job as a part of an address, also of a form's: browsers change line breaks in fields.
+/// Returns the query that names a job. Forms name the job in their address as well, because browsers change
+/// line breaks in fields.
 pub(crate) fn job_query(queue: &str, source: &str, id: &str) -> String {
     let source = if source.is_empty() { String::new() } else { format!("&source={}", encoded(source)) };
     format!("queue={}&id={}{source}", encoded(queue), encoded(id))
 }
 
-/// Returns the name of a dead letter as a part of an address: another one of its job has another.
+/// Returns the query that names a dead letter. Another dead letter of the same job has another query.
 pub(crate) fn letter_query(job: &RawJob) -> String {
     let dead = job.dead.as_ref();
     let letter = match dead.map(|dead| (dead.message.as_deref(), dead.inserted)) {
         Some((Some(message), _)) => format!("&message={}", encoded(message)),
-        // It names no message: a later one of its job has another time.
+        // The letter names no message. A later letter of its job is excluded by its time.
         Some((None, Some(inserted))) => {
             let inserted = jiff::Timestamp::try_from(inserted).map(|time| time.to_string());
             inserted.map_or_else(|_| String::new(), |time| format!("&before={}", encoded(&time)))
@@ -33,7 +34,7 @@ pub(crate) fn letter_query(job: &RawJob) -> String {
     job_query(&job.queue, &job.source, &job.id) + &letter
 }
 
-/// Returns a text of a job in one line, as the embedding program allows it. An empty kind is one that is not known.
+/// Returns a text of a job in one line, redacted by the embedding program. `kind` is empty if it is unknown.
 pub(crate) fn shown(
     request: &AuthorizedRequest,
     queue: &str,
@@ -44,7 +45,7 @@ pub(crate) fn shown(
     line(&redacted(request, queue, kind, field, text))
 }
 
-/// Returns the same with its lines and its whole length.
+/// Returns a text of a job like [`shown`], but with its line breaks and its whole length.
 pub(crate) fn redacted(
     request: &AuthorizedRequest,
     queue: &str,
@@ -66,21 +67,21 @@ pub(crate) struct Run {
     pub(crate) max_attempts: u32,
     pub(crate) since: When,
     pub(crate) ran: String,
-    pub(crate) progress: Option<Progress>,
+    pub(crate) progress: Option<RunProgress>,
     pub(crate) worker: String,
     pub(crate) cancelling: bool,
 }
 
-pub(crate) struct Progress {
+pub(crate) struct RunProgress {
     pub(crate) done: u64,
-    /// 0 if it is not known.
+    /// 0 if the total is unknown.
     pub(crate) total: u64,
     pub(crate) text: String,
 }
 
 impl Run {
     pub(crate) fn new(request: &AuthorizedRequest, worker: &WorkerOverview, job: &RunningJob) -> Self {
-        let progress = job.progress.as_ref().map(|progress| Progress {
+        let progress = job.progress.as_ref().map(|progress| RunProgress {
             done: progress.done,
             total: progress.total,
             text: shown(request, &job.queue, &job.kind, Field::Progress, &progress.text),
@@ -138,10 +139,10 @@ impl Message {
     }
 }
 
-/// Dead letters with one error.
+/// A group of dead letters with the same error.
 pub(crate) struct ErrorRow {
     pub(crate) queue: String,
-    /// The selection of these, as a part of an address.
+    /// The query that selects these dead letters.
     pub(crate) query: String,
     pub(crate) error: String,
     pub(crate) reason: String,
@@ -156,11 +157,12 @@ pub(crate) struct ErrorRow {
 }
 
 impl ErrorRow {
-    const SHOWN: usize = 50;
+    /// The maximum number of groups on a page.
+    const MAX_SHOWN: usize = 50;
 
     /// Returns the number of groups that a page does not show.
     pub(crate) fn unshown(errors: &[ErrorGroup]) -> usize {
-        errors.len().saturating_sub(Self::SHOWN)
+        errors.len().saturating_sub(Self::MAX_SHOWN)
     }
 
     pub(crate) fn all(
@@ -189,6 +191,6 @@ impl ErrorRow {
                 id: line(&group.sample.id),
             }
         };
-        errors.iter().take(Self::SHOWN).map(row).collect()
+        errors.iter().take(Self::MAX_SHOWN).map(row).collect()
     }
 }

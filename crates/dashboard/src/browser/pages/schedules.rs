@@ -1,4 +1,4 @@
-//! Schedules in words, with their next times, and the leaderships.
+//! The page of schedules, in words and with their next times, and of leaders.
 
 use askama::Template;
 use croner::Cron;
@@ -43,6 +43,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
+/// Returns the times of a schedule in words.
 fn words(schedule: &ScheduleOverview) -> String {
     match (&schedule.cron, schedule.interval()) {
         (Some(cron), _) => {
@@ -58,19 +59,19 @@ fn words(schedule: &ScheduleOverview) -> String {
 
 pub(crate) async fn trigger(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let trigger = request.admin.trigger_schedule(fields.required("schedule")?).await?;
-    Ok(to(trigger.new, if trigger.led { "triggered" } else { "triggered-without-leader" }))
+    Ok(redirect(trigger.new, if trigger.led { "triggered" } else { "triggered-without-leader" }))
 }
 
 pub(crate) async fn pause(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let new = request.admin.pause_schedule(fields.required("schedule")?).await?;
-    Ok(to(new, "paused"))
+    Ok(redirect(new, "paused"))
 }
 
 pub(crate) async fn resume(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let new = request.admin.resume_schedule(fields.required("schedule")?).await?;
-    Ok(to(new, "resumed"))
+    Ok(redirect(new, "resumed"))
 }
 
-fn to(new: bool, done: &str) -> Answer {
+fn redirect(new: bool, done: &str) -> Answer {
     Answer::Go(format!("schedules?done={}", if new { done } else { "unchanged" }))
 }

@@ -1,4 +1,4 @@
-//! Jobs found by their id, and the journal of jobs that have ended.
+//! The search page: jobs by id, and the journal of jobs that have ended.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use jobqueue_admin::{DeadLetterFilter, HistoryFilter, HistoryPage, HistoryRecord
 use tokio::time::timeout;
 
 use super::rows::{job_path, shown};
-use super::{Answer, Layout, PART_PATIENCE, PageError, or_reason, part};
+use super::{Answer, Layout, PART_TIMEOUT, PageError, or_reason, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
@@ -19,9 +19,10 @@ use crate::browser::looks::Look;
 use crate::browser::redact::Field;
 use crate::browser::text::{When, encoded, line};
 
-const SHOWN: usize = 200;
-
-const AT_ONCE: usize = 8;
+/// The maximum number of ended jobs on a page.
+const PAGE_SIZE: usize = 200;
+/// The number of queues that a search reads at once.
+const CONCURRENT_READS: usize = 8;
 
 #[derive(Template)]
 #[template(path = "search.html")]
@@ -29,11 +30,12 @@ struct Search<'a> {
     layout: Layout,
     fields: &'a Fields,
     found: Option<Vec<Found>>,
-    /// The queues in which the job may be, and which could not be read; with them the records of workers.
+    /// The queues that may have the job and could not be read, and `the records of workers` if these could
+    /// not be read.
     unread: Vec<String>,
     /// The jobs that have ended, each with its error.
     ended: Vec<(&'a HistoryRecord, String)>,
-    /// The time back to which the jobs are shown, and the page with older ones, if there may be any.
+    /// The time back to which jobs are shown, and the page with older jobs, if there may be any.
     older: Option<(When, String)>,
     /// The reason why the journal cannot be read.
     unread_journal: Option<String>,
@@ -60,7 +62,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         let text = "texts are hidden here, so jobs cannot be searched by key or error";
         return Err(PageError::forbidden(text));
     }
-    // One that was pasted into the box has the blanks of the text around it.
+    // Trimmed, because an id that is pasted into the box often has blanks around it.
     let (id, mut unread) = (fields.text("id"), Vec::new());
     let found = find(&request, &look, id, queue, &mut unread).await;
     let journal = journal(&request, &fields, id).await?;
@@ -81,24 +83,24 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         older: searched_to.map(|time| (When::read(time), older(&fields, time))),
         unread_journal: journal.as_ref().err().cloned(),
         shows_all: request.app.admin.shows_all_jobs(),
-        requests: 3 * asked(&look, queue).len() as u64,
+        requests: 3 * searched_queues(&look, queue).len() as u64,
     };
     Ok(Answer::Page(page.render()?))
 }
 
-/// Returns the jobs that have ended and that the fields select, or the reason why the journal cannot be read.
+/// Returns the ended jobs that match the fields, or the reason why the journal cannot be read.
 async fn journal(
     request: &AuthorizedRequest,
     fields: &Fields,
     id: Option<&str>,
 ) -> Result<Result<Arc<HistoryPage>, String>, PageError> {
-    let filter = filter(fields)?.limit(SHOWN).given(id, HistoryFilter::id);
-    let question = format!("{filter:?}");
+    let filter = filter(fields)?.limit(PAGE_SIZE).given(id, HistoryFilter::id);
+    let key = format!("{filter:?}");
     let read = request.app.admin.history(&filter);
     match id {
-        Some(_) => part(request, &question, read).await,
-        // Nothing else is searched.
-        None => or_reason(request.app.reads.get_part(&question, read).await),
+        Some(_) => part(request, &key, read).await,
+        // Without an id, the page shows only the journal, which may take longer than a part may.
+        None => or_reason(request.app.reads.get_part(&key, read).await),
     }
 }
 
@@ -107,20 +109,20 @@ fn older(fields: &Fields, time: &str) -> String {
     until(kept.into_iter().filter_map(|name| Some((name, fields.exact(name)?))), time)
 }
 
-/// Returns the path of the page that searches with these fields what ended until this time.
+/// Returns the path of the page that searches with these fields for jobs that ended until `time`.
 pub(crate) fn until<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>, time: &'a str) -> String {
     let values = fields.chain([("until", time)]).map(|(name, value)| format!("{name}={}", encoded(value)));
     format!("search?{}", values.collect::<Vec<_>>().join("&"))
 }
 
-/// Returns the filter that the fields of a page or a document give.
+/// Returns the filter in the fields of a page or a document.
 pub(crate) fn filter(fields: &Fields) -> Result<HistoryFilter, PageError> {
     let younger = fields.duration("younger")?.and_then(|age| SystemTime::now().checked_sub(age));
     let since = younger.max(fields.time("since")?);
     let outcome = fields.text("outcome");
     if let Some(unknown) = outcome.filter(|outcome| !HistoryFilter::OUTCOMES.contains(outcome)) {
         let text = format!(
-            "`{}` is no outcome; choose one of {}",
+            "`{}` is not an outcome; choose one of {}",
             line(unknown),
             HistoryFilter::OUTCOMES.join(", ")
         );
@@ -137,7 +139,8 @@ pub(crate) fn filter(fields: &Fields) -> Result<HistoryFilter, PageError> {
         .given(fields.time("until")?, HistoryFilter::until))
 }
 
-/// Looks for a job that has not ended: among running jobs, and among the messages of each queue that a look shows. `None` without an id.
+/// Finds the jobs with this id that have not ended, among running jobs and in each queue of the look. Returns
+/// `None` without an id.
 async fn find(
     request: &AuthorizedRequest,
     look: &Look,
@@ -151,34 +154,35 @@ async fn find(
             found.push(Found::new(&job.queue, &job.source, &job.id, &job.kind, "running"));
         }
     }
-    // While the storage does not answer, the records are those of an earlier look.
+    // While the storage does not answer, the look has outdated records.
     if look.known_workers().is_none() || look.error.is_some() {
         unread.push("the records of workers".to_owned());
     }
-    let looks = asked(look, only).into_iter().map(|name| {
+    let searches = searched_queues(look, only).into_iter().map(|name| {
         let (request, id) = (request.clone(), id.to_owned());
         async move { in_queue(&request, name, &id, only.is_some()).await }
     });
-    let looks: Vec<_> = stream::iter(looks).buffered(AT_ONCE).collect().await;
-    for (more, failed) in looks {
+    let results: Vec<_> = stream::iter(searches).buffered(CONCURRENT_READS).collect().await;
+    for (more, failed) in results {
         found.extend(more);
         unread.extend(failed);
     }
-    // A job that runs is in the record of its worker too.
+    // A running job is found both in its queue and in the record of its worker.
     let mut seen = HashSet::new();
-    found.retain(|one| seen.insert((one.path.clone(), one.place)));
+    found.retain(|job| seen.insert((job.path.clone(), job.place)));
     Some(found)
 }
 
-/// Returns the names of the queues that are asked: one that the address names also if no look has shown it yet.
-fn asked(look: &Look, only: Option<&str>) -> Vec<String> {
+/// Returns the names of the queues to search. A queue that the address names is searched even if the look
+/// does not have it yet.
+fn searched_queues(look: &Look, only: Option<&str>) -> Vec<String> {
     match only {
         Some(only) => vec![only.to_owned()],
         None => look.queues().iter().map(|queue| queue.name.clone()).collect(),
     }
 }
 
-/// Returns the jobs with this id, and the name of the queue if it could not be read to the end, or not in time.
+/// Returns the jobs with this id, and the name of the queue unless it could be read completely and in time.
 async fn in_queue(
     request: &AuthorizedRequest,
     queue: String,
@@ -192,13 +196,14 @@ async fn in_queue(
             let waiting = reads.get(&queue, admin.peek(&queue)).await;
             return (waiting, reads.get(&queue, async { admin.dead_letters(&queue, &all).await }).await);
         }
-        let (question, ids) = (format!("{queue} {id}"), BTreeSet::from([id]));
+        let (key, ids) = (format!("{queue} {id}"), BTreeSet::from([id]));
         let dead = DeadLetterFilter::new().ids([id]);
-        let open = reads.get(&question, admin.open_messages(&queue, &ids)).await;
-        (open, reads.get(&question, async { admin.dead_letters(&queue, &dead).await }).await)
+        let open = reads.get(&key, admin.open_messages(&queue, &ids)).await;
+        (open, reads.get(&key, async { admin.dead_letters(&queue, &dead).await }).await)
     };
-    let Ok((waiting, dead)) = timeout(PART_PATIENCE, read).await else { return (Vec::new(), Some(queue)) };
-    // A queue that was deleted since, or whose name is too long for dead letters, has none. One that the address names may be misspelt.
+    let Ok((waiting, dead)) = timeout(PART_TIMEOUT, read).await else { return (Vec::new(), Some(queue)) };
+    // A queue that was deleted since, or whose name is too long for a dead-letter queue, has no such jobs.
+    // But a queue that the address names may be misspelt.
     let has_failed = |e: &Error| !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Invalid);
     let failed = waiting.as_ref().is_err_and(|e| is_named || has_failed(e));
     let failed = failed || dead.as_ref().is_err_and(has_failed);

@@ -1,4 +1,4 @@
-//! The filter of dead letters, as a form and as a part of an address.
+//! The filter of dead letters, read from a form or an address and written into addresses.
 
 use jobqueue_admin::DeadLetterFilter;
 
@@ -42,12 +42,12 @@ impl Selection {
         Ok(Self { fields: Fields::new(given), filter })
     }
 
-    /// Returns the filter for the admin core; without a field it selects all.
+    /// Returns the filter for the admin core. Without fields it selects all dead letters.
     pub(crate) fn filter(&self) -> DeadLetterFilter {
         self.filter.clone()
     }
 
-    /// Returns a value for the form in which it was given.
+    /// Returns a value to show again in the form that sent it.
     pub(crate) fn shown(&self, name: &str) -> &str {
         self.fields.shown(name)
     }
@@ -56,12 +56,12 @@ impl Selection {
         FIELDS.into_iter().filter_map(|name| Some((name, self.fields.exact(name)?))).collect()
     }
 
-    /// Returns the fields as a part of an address, with a question mark if there are any.
+    /// Returns the fields as a query with its question mark; empty without fields.
     pub(crate) fn query(&self) -> String {
         query(self.fields().into_iter())
     }
 
-    /// Returns the same for those of its dead letters that have one error.
+    /// Returns the query that selects the dead letters with one error among these.
     pub(crate) fn query_of_error<'s>(&'s self, fingerprint: &'s str) -> String {
         let others = self.fields().into_iter().filter(|(name, _)| *name != "error");
         query(others.chain([("error", fingerprint)]))

@@ -1,4 +1,4 @@
-//! The page of several storages: one row for each.
+//! The page of all storages, with one row for each.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,8 +17,8 @@ use crate::browser::looks::{Look, Unread};
 use crate::browser::{filters, json};
 use crate::snapshot::round;
 
-/// The time for which the page waits for one storage. Its row then has what was read last.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The maximum wait for one storage. After that, its row shows the last look.
+const STORAGE_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Template)]
 #[template(path = "storages.html")]
@@ -30,11 +30,11 @@ struct Storages<'a> {
 struct StorageRow<'a> {
     name: &'a str,
     description: &'a str,
-    /// `None` if the storage does not answer: figures of before are not those of now.
+    /// `None` if the storage does not answer, because outdated figures would mislead.
     known: Option<Known>,
-    /// The reason why nothing is known.
+    /// The reason why there are no figures; empty if there are.
     problem: String,
-    /// The time of the last reading that succeeded.
+    /// The time of the last successful read.
     read: Option<SystemTime>,
     cost: Option<String>,
 }
@@ -45,7 +45,7 @@ struct Known {
 }
 
 impl Known {
-    /// Returns the age of the oldest visible job; `None` if there may be an older one.
+    /// Returns the age of the oldest visible job; `None` if it is not known exactly.
     fn oldest_seconds(&self) -> Option<f64> {
         let open = self.look.queues().iter().filter(|queue| queue.paused != Some(true));
         let ages = open.map(|queue| queue.age().filter(|_| queue.oldest_is_exact()));
@@ -64,7 +64,7 @@ impl<'a> StorageRow<'a> {
             read: None,
             cost: None,
         };
-        match request.app.looks.latest_within(PATIENCE).await {
+        match request.app.looks.latest_within(STORAGE_TIMEOUT).await {
             Err(unread @ Unread(_)) => Self { problem: PageError::from(unread).into_parts().1, ..row },
             Ok(Look { figures, error: Some(reason) }) => Self {
                 problem: format!("the storage does not answer: {reason}"),
@@ -98,7 +98,7 @@ impl<'a> StorageRow<'a> {
     }
 }
 
-/// Reads all storages at the same time.
+/// Reads all storages concurrently.
 async fn rows(all: &Admitted) -> Vec<StorageRow<'_>> {
     join_all(all.iter().map(StorageRow::read)).await
 }
@@ -114,7 +114,7 @@ pub(crate) async fn show(Extension(all): Extension<Admitted>) -> Response {
     }
 }
 
-/// Returns the rows for programs. A figure is null if it, or a part of it, is not known.
+/// Returns the rows as JSON. A figure is null unless all its parts are known.
 pub(crate) async fn document(Extension(all): Extension<Admitted>) -> Response {
     let storages: Vec<Value> = rows(&all).await.iter().map(StorageRow::document).collect();
     json::respond(Ok(json!({ "storages": storages }).to_string()))

@@ -1,4 +1,4 @@
-//! The events of a job, in order of time.
+//! The events of a job, in chronological order.
 
 use jobqueue_admin::{Explanation, HistoryRecord, RawJob};
 
@@ -7,11 +7,13 @@ use crate::browser::app::AuthorizedRequest;
 use crate::browser::redact::Field;
 use crate::browser::text::{When, line};
 
+/// An event of a job.
 pub(crate) struct Moment {
     pub(crate) at: When,
     pub(crate) what: String,
     pub(crate) text: String,
     pub(crate) is_bad: bool,
+    /// Sorts the events by time.
     order: String,
 }
 
@@ -29,10 +31,15 @@ pub(crate) fn moments(
         moments.push(Moment::new(&run.since, what, String::new(), false));
     }
     if let jobqueue_admin::Cancellation::Requested { by, at, .. } = &found.cancellation {
-        moments.push(Moment::new(at, format!("{} asked to cancel it", line(by)), String::new(), false));
+        moments.push(Moment::new(
+            at,
+            format!("{} requested its cancellation", line(by)),
+            String::new(),
+            false,
+        ));
     }
     moments.sort_by(|one, other| one.order.cmp(&other.order));
-    // The journal and the dead letter record the same event.
+    // The journal and the dead letter both record the death of a job.
     moments.dedup_by(|later, earlier| {
         later.is_bad && earlier.is_bad && later.order == earlier.order && later.what == earlier.what
     });
@@ -97,7 +104,7 @@ fn of_message(request: &AuthorizedRequest, message: &RawJob, moments: &mut Vec<M
 
 impl Moment {
     fn new(at: &str, what: String, text: String, is_bad: bool) -> Self {
-        // Texts of times that are none come last.
+        // Texts that are not a time are sorted last.
         let order = at
             .parse::<jiff::Timestamp>()
             .map_or_else(|_| format!("~{at}"), |at| format!("{:020}", at.as_millisecond()));

@@ -1,4 +1,4 @@
-//! The workers: their jobs, start times and progress.
+//! The page of workers: their jobs, start times and progress.
 
 use askama::Template;
 use jobqueue_admin::{Counters, WorkerOverview};
@@ -9,14 +9,14 @@ use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::filters;
 
-/// The most running jobs of a worker, and workers that have gone, that the page shows.
-const SHOWN: usize = 100;
+/// The maximum number of running jobs per worker, and of gone workers, on the page.
+const MAX_SHOWN: usize = 100;
 
 #[derive(Template)]
 #[template(path = "workers.html")]
 struct Workers<'a> {
     layout: Layout,
-    /// Each with the rows of its jobs.
+    /// The present workers, each with the rows of its jobs.
     workers: Vec<(&'a WorkerOverview, Vec<Run>)>,
     gone: Vec<&'a WorkerOverview>,
     more_gone: usize,
@@ -26,13 +26,13 @@ pub(crate) async fn show(request: AuthorizedRequest, _: Fields) -> Result<Answer
     let look = request.app.looks.latest().await?;
     let mut workers = Vec::new();
     for worker in look.present() {
-        let runs = worker.record.running.iter().take(SHOWN).map(|job| Run::new(&request, worker, job));
+        let runs = worker.record.running.iter().take(MAX_SHOWN).map(|job| Run::new(&request, worker, job));
         workers.push((worker, runs.collect()));
     }
     let mut gone: Vec<_> = look.workers().iter().filter(|worker| worker.stale).collect();
-    gone.sort_by(|one, other| one.age_seconds.total_cmp(&other.age_seconds));
-    let more_gone = gone.len().saturating_sub(SHOWN);
-    gone.truncate(SHOWN);
+    gone.sort_by(|left, right| left.age_seconds.total_cmp(&right.age_seconds));
+    let more_gone = gone.len().saturating_sub(MAX_SHOWN);
+    gone.truncate(MAX_SHOWN);
     let page = Workers {
         layout: Layout::new(&request, "workers", "Workers").with_look(&look).live(&request, &look),
         workers,

@@ -1,4 +1,4 @@
-//! Changes by forms, and what pages show afterwards.
+//! Changes by forms, and the pages after them.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use jobqueue_admin::{DeadLetterFilter, QueueOverview, RawSend};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::support::{Answer, Browser, filled, operate, reject_all, send};
+use super::support::{Browser, PageResponse, filled, operate, reject_all, send};
 use crate::{Dashboard, Field, Shown};
 
 pub(super) async fn mails(storage: &Storage) -> QueueOverview {
@@ -30,15 +30,15 @@ pub(super) async fn ended(browser: &Browser, location: &str) -> String {
     }
 }
 
-/// Looks for dead letters, and waits until all are found.
-pub(super) async fn previewed(browser: &Browser, fields: &[(&str, &str)]) -> Answer {
+/// Starts a preview of dead letters, and waits until it has ended.
+pub(super) async fn previewed(browser: &Browser, fields: &[(&str, &str)]) -> PageResponse {
     let preview = browser.post("/do/preview", fields).await;
     ended(browser, preview.location()).await;
     preview
 }
 
 /// Returns the name of the operation that was started.
-pub(super) fn operation(answer: &Answer) -> &str {
+pub(super) fn operation(answer: &PageResponse) -> &str {
     answer.location().rsplit('/').next().unwrap()
 }
 
@@ -83,7 +83,7 @@ async fn pause_shows_its_end_its_author_and_its_note() {
     let replaced = browser.post("/do/pause", &replace).await;
     assert_eq!(replaced.location(), "../queues/mails?done=paused");
     assert_eq!(mails(&storage).await.pause.unwrap().note.as_deref(), Some("deploy"));
-    // A page that shows the former pause replaces only that.
+    // A page that shows the former pause can replace only that pause.
     let former = [others[0], ("note", "a migration"), replace[2], replace[3]];
     assert_eq!(browser.post("/do/pause", &former).await.status, StatusCode::CONFLICT);
 }
@@ -119,7 +119,8 @@ async fn dead_letter_is_edited_and_sent_as_a_new_job() {
     let fields = [("queue", "mails"), ("kind", "mail"), ("payload", r#"{"to":"ada@example.org"}"#)];
     assert_eq!(browser.post("/do/send", &fields).await.status, StatusCode::SEE_OTHER);
     let queue = mails(&storage).await;
-    assert_eq!((queue.length, queue.dead_letters), (Some(2), Some(1)), "the dead letter stays");
+    assert_eq!(queue.length, Some(2));
+    assert_eq!(queue.dead_letters, Some(1), "the dead letter stays");
     assert_eq!(browser.get("/send?queue=mails&id=none").await.status, StatusCode::NOT_FOUND);
     let hiding = Browser::new(Dashboard::new(operate(&storage)).redact(|_| None));
     assert_eq!(hiding.get("/send?queue=mails&id=dead").await.status, StatusCode::FORBIDDEN);
@@ -136,7 +137,7 @@ async fn report_of_a_redrive_follows_its_jobs() {
     let page = ended(&browser, redrive.location()).await;
     assert!(page.contains("0 ended, 1 wait or run, 0 died again"), "{page}");
     reject_all(&storage).await;
-    // A change forgets what viewers share for a moment.
+    // A change clears the cache that viewers share.
     browser.post("/do/resume", &[("queue", "mails")]).await;
     let page = browser.page(redrive.location().trim_start_matches("..")).await;
     assert!(page.contains("no such address: bob@example.org") && page.contains("died again"), "{page}");
@@ -167,7 +168,7 @@ async fn all_dead_letters_that_match_are_counted_then_put_back() {
 }
 
 #[tokio::test]
-async fn purge_wants_the_name_of_the_queue() {
+async fn purge_requires_the_name_of_the_queue() {
     let storage = filled().await;
     let browser = Browser::operating(&storage);
     let preview = previewed(&browser, &[("queue", "mails")]).await;
@@ -181,10 +182,8 @@ async fn purge_wants_the_name_of_the_queue() {
     assert!(ended(&browser, answer.location()).await.contains("1 deleted"));
     assert_eq!(mails(&storage).await.dead_letters, Some(0));
 }
-
-// D1
 #[tokio::test]
-async fn purge_takes_what_its_preview_has_shown() {
+async fn purge_takes_only_the_letters_of_its_preview() {
     let storage = filled().await;
     let browser = Browser::operating(&storage);
     let preview = previewed(&browser, &[("queue", "mails"), ("reason", "rejected")]).await;
@@ -201,8 +200,6 @@ async fn purge_takes_what_its_preview_has_shown() {
     let again = browser.post("/do/purge", &[("plan", plan), ("confirm", "mails")]).await;
     assert!(ended(&browser, again.location()).await.contains("0 deleted"));
 }
-
-// D4
 #[tokio::test]
 async fn change_without_a_plan_or_with_an_unknown_field_is_refused() {
     let storage = filled().await;
@@ -225,10 +222,8 @@ async fn change_without_a_plan_or_with_an_unknown_field_is_refused() {
     assert_eq!(redrive.status, StatusCode::NOT_FOUND);
     assert_eq!(mails(&storage).await.dead_letters, Some(1));
 }
-
-// D3, D5
 #[tokio::test]
-async fn button_of_a_row_means_its_job_alone() {
+async fn button_of_a_row_changes_only_its_job() {
     let storage = filled().await;
     let admin = operate(&storage);
     let id = "a\r\nb\nc";
@@ -276,7 +271,7 @@ async fn one_dead_letter_is_deleted_from_the_page_of_its_job() {
 #[tokio::test]
 async fn slow_redrive_is_stopped_between_two_dead_letters() {
     let storage = filled().await;
-    // At one a second they last for a minute: long enough to stop it on the slowest machine.
+    // At one per second the redrive takes a minute: long enough to stop it on the slowest machine.
     for number in 0..60 {
         send(&operate(&storage), &format!("more-{number}")).await;
     }
@@ -296,7 +291,7 @@ async fn slow_redrive_is_stopped_between_two_dead_letters() {
     assert!(left > 0 && left + back == dead, "{left} and {back} of {dead}");
 }
 
-/// Returns a storage with more dead letters than a redrive of one in a second puts back during a test.
+/// Returns a storage with more dead letters than a redrive at one per second puts back during a test.
 async fn many_dead() -> Storage {
     let storage = filled().await;
     for number in 0..60 {
@@ -305,10 +300,8 @@ async fn many_dead() -> Storage {
     reject_all(&storage).await;
     storage
 }
-
-// D35
 #[tokio::test]
-async fn operation_under_way_ends_before_the_program() {
+async fn running_operation_ends_before_the_program() {
     let storage = many_dead().await;
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     let dashboard = Dashboard::new(operate(&storage)).tasks(tasks.clone()).stop_when(stop.clone());

@@ -6,7 +6,7 @@ use jobqueue_admin::{Admin, RawSend};
 
 use super::support::{Browser, operate, reject_all};
 use crate::browser::pages::rows::job_path;
-use crate::browser::text::{BLOCK, encoded};
+use crate::browser::text::{MAX_BLOCK_BYTES, encoded};
 use crate::{Dashboard, Field};
 
 const HARM: &str =
@@ -30,7 +30,7 @@ fn assert_inert(page: &str, place: &str) {
     for text in ["<script>alert", "<img src=x", "<b><b>"] {
         assert!(!page.contains(text), "{place} contains {text:?}");
     }
-    // The value of a field is what a form sends back: exactly what the storage holds, and not shown.
+    // The `value` of a hidden field is not shown. A form sends it back exactly as stored.
     let mut parts = page.split(" value=\"");
     let mut shown = parts.next().unwrap_or_default().to_owned();
     shown.extend(parts.map(|part| part.split_once('"').map_or(part, |(_, rest)| rest)));
@@ -62,7 +62,7 @@ async fn harmful_texts_are_shown_and_do_nothing() {
     assert!(dead.contains("&#60;script&#62;alert(1)&#60;/script&#62;"), "{dead}");
     assert!(dead.contains("\\u{202e}txt.exe\\u{200b}") && dead.contains("\\u{1b}[2J"), "{dead}");
     let payload = &pages.last().unwrap().1;
-    assert!(payload.len() < 20 * BLOCK);
+    assert!(payload.len() < 20 * MAX_BLOCK_BYTES);
 }
 
 #[tokio::test]

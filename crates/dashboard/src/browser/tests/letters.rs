@@ -1,4 +1,4 @@
-//! One dead letter among several of its job, and the reports of what became of dead letters.
+//! Single dead letters of jobs with several, and the reports of operations on dead letters.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -33,12 +33,12 @@ async fn dead(storage: &Storage) -> u64 {
 }
 
 #[tokio::test]
-async fn page_of_a_dead_letter_changes_no_later_one_of_its_job() {
+async fn page_of_a_dead_letter_changes_no_later_letter() {
     let storage = filled().await;
     let browser = Browser::operating(&storage);
     let (job, list) =
         (browser.page("/job?queue=mails&id=dead").await, browser.page("/queues/mails/dead").await);
-    // Meanwhile somebody else puts it back, and it dies again.
+    // Another operator puts it back after the pages were loaded, and it dies again.
     let all = DeadLetterFilter::all();
     assert_eq!(operate(&storage).redrive("mails").filter(all).run().await.unwrap().count, 1);
     reject_all(&storage).await;
@@ -120,7 +120,7 @@ async fn page_of_a_purge_counts_the_payloads_that_stay() {
     assert!(page.contains("1 deleted") && page.contains("payload of 1 of them stays"), "{page}");
 }
 
-/// What became of the jobs is searched in the whole queue.
+/// A refresh would search the whole queue for the outcomes of the jobs.
 #[tokio::test(start_paused = true)]
 async fn page_of_an_operation_is_not_refreshed_after_its_end() {
     let stop = CancellationToken::new();
@@ -169,9 +169,9 @@ async fn copy_in_the_form_keeps_the_sender() {
     assert_eq!(jobs[1].source, "/shop");
 }
 
-// The storage has moved it, or another program has put it there.
+// The storage has moved the letter, or another program has put it there.
 #[tokio::test]
-async fn letter_that_names_no_message_is_no_later_one_of_its_job() {
+async fn letter_without_a_message_name_is_not_a_later_letter() {
     let storage = filled().await;
     let event = r#"{"specversion":"1.0","id":"plain","source":"/other","type":"mail","data":{"to":"ada"}}"#;
     let poison = QueueName::new("mails-poison").unwrap();
@@ -231,7 +231,8 @@ async fn stop_of_an_operation_is_in_the_audit() {
     browser.post("/do/stop", &[("operation", operation(&redrive))]).await;
     let events = events.lock().unwrap().clone();
     let stop = events.iter().find(|event| event.subject.starts_with("operation ")).unwrap();
-    assert_eq!((stop.operator.as_str(), stop.action), ("ada", Action::Redrive));
+    assert_eq!(stop.operator, "ada");
+    assert_eq!(stop.action, Action::Redrive);
     assert!(stop.subject.ends_with("on dead letters of mails"), "{stop:?}");
     assert!(stop.subject.contains(operation(&redrive)), "{stop:?}");
 }
@@ -261,7 +262,8 @@ async fn copy_in_the_form_keeps_the_type_of_the_payload() {
     assert_eq!(jobs[1].content_type.as_deref(), Some("application/mail+json"));
 }
 
-// Shards show the first messages: another message of the job may wait behind them, or for its time. Here another job does.
+// Shards show only the first messages of a queue. Another message of the job may wait behind them or be
+// delayed; here another job is delayed.
 #[tokio::test]
 async fn dead_job_can_be_cancelled_where_not_all_jobs_are_shown() {
     let sharded = Sharded::builder().account("a", Storage::memory()).build().unwrap();
@@ -277,7 +279,7 @@ async fn dead_job_can_be_cancelled_where_not_all_jobs_are_shown() {
     }
 }
 
-/// A storage with dead-letter queues of its own: the time of a letter is that of its message.
+/// A storage with native dead-letter queues, where a letter keeps the insertion time of its message.
 #[derive(Debug)]
 struct OwnLetters;
 
@@ -299,7 +301,7 @@ impl NativeDeadLetters for OwnLetters {
     }
 }
 
-// "0 ended, 0 wait or run, 0 died again".
+// The page used to show "0 ended, 0 wait or run, 0 died again".
 #[tokio::test]
 async fn jobs_that_are_dead_letters_without_a_known_time_are_shown() {
     let inner = Storage::memory();
@@ -325,7 +327,7 @@ async fn jobs_that_are_dead_letters_without_a_known_time_are_shown() {
         if page.contains("<strong class=\"bad\">1</strong> is a dead letter") {
             break;
         }
-        // A look is shared for 50 milliseconds.
+        // Viewers share a look for 50 milliseconds.
         assert!(started.elapsed() < Duration::from_secs(60), "{page}");
         tokio::task::yield_now().await;
     }

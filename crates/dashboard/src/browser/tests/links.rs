@@ -1,4 +1,4 @@
-//! Links, wherever the dashboard is nested.
+//! Tests that links work wherever the dashboard is nested.
 
 use std::collections::BTreeSet;
 

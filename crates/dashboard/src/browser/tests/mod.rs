@@ -1,4 +1,4 @@
-//! The pages as text, through the router.
+//! Tests of the pages as text, through the router.
 
 mod changes;
 mod hostile;

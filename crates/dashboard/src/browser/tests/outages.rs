@@ -1,4 +1,4 @@
-//! Pages while the storage, or a part of it, does not answer, and pages that show only a part.
+//! Pages while the storage or a part of it does not answer, and pages with partial content.
 
 use std::time::Duration;
 
@@ -13,12 +13,10 @@ use super::support::{Browser, Mail, filled, operate, reject_all};
 use crate::browser::looks::Looks;
 use crate::snapshot::Snapshots;
 
-/// The attribute of the element by which a page refreshes itself.
+/// The attribute of the element that refreshes a page.
 const STREAM: &str = "id=\"stream\"";
-
-// audit 28, operator B4
 #[tokio::test(start_paused = true)]
-async fn pages_go_on_by_themselves_after_an_outage() {
+async fn pages_recover_by_themselves_after_an_outage() {
     let faulty = Faulty::new(&filled().await);
     let browser = Browser::operating(&faulty.storage());
     browser.page("/").await;
@@ -43,9 +41,9 @@ async fn pages_go_on_by_themselves_after_an_outage() {
     assert!(!refused.text.contains(STREAM), "a change is not made again: {}", refused.text);
 }
 
-// audit 28, operator B4: it waited for a minute.
+// The search used to wait for a minute.
 #[tokio::test(start_paused = true)]
-async fn queue_that_hangs_holds_up_no_search() {
+async fn queue_that_hangs_delays_no_search() {
     let faulty = Faulty::new(&filled().await);
     let browser = Browser::operating(&faulty.storage());
     browser.page("/").await;
@@ -55,8 +53,6 @@ async fn queue_that_hangs_holds_up_no_search() {
     assert!(page.contains("Not looked at, because they cannot be read: mails"), "{page}");
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
-
-// audit 28, operator C1
 #[tokio::test(start_paused = true)]
 async fn pages_have_the_figures_of_the_metrics() {
     let storage = memory::open_on(Runtime::paused());
@@ -76,12 +72,12 @@ async fn pages_have_the_figures_of_the_metrics() {
     sleep(Duration::from_secs(60)).await;
     let look = looks.latest().await.unwrap();
     let figures = &look.figures.queues["mails"];
-    // Those of the worker that was here before: one look alone does not show them.
+    // The slots of the worker that has ended, which a single look does not show.
     assert!(figures.workers.as_ref().unwrap().slots_per_worker.is_some(), "{figures:?}");
     assert_eq!(look.figures_of(look.queue("mails").unwrap()).as_ref(), Some(figures));
 }
 
-// audit 28, operator C7: each refresh read all messages of the queue, twice.
+// Each refresh used to read all messages of the queue twice.
 #[tokio::test]
 async fn page_of_a_job_that_is_gone_is_not_refreshed() {
     let browser = Browser::operating(&filled().await);
@@ -90,8 +86,6 @@ async fn page_of_a_job_that_is_gone_is_not_refreshed() {
         assert_eq!(page.contains(STREAM), is_live, "{id}: {page}");
     }
 }
-
-// audit 28, operator C8
 #[tokio::test(start_paused = true)]
 async fn purge_of_a_child_warns_while_its_batch_cannot_be_read() {
     let storage = Storage::memory();
@@ -107,17 +101,15 @@ async fn purge_of_a_child_warns_while_its_batch_cannot_be_read() {
     let page = browser.page(path).await;
     assert!(page.contains("A batch may wait for it, which could not be read"), "{page}");
 }
-
-// audit 28, operator B2
 #[tokio::test]
-async fn batches_behind_those_that_are_listed_are_not_denied() {
+async fn batches_beyond_the_listed_ones_are_not_denied() {
     let storage = Storage::memory();
     let browser = Browser::operating(&storage);
     assert!(browser.page("/batches").await.contains("There are no batches"));
     let container = "jobqueue-batches".parse().unwrap();
     storage.blobs().create_container(&container).await.unwrap();
     for number in 0..=200_000 {
-        // In the folder of another program.
+        // A blob in the folder of another program.
         let blob = BlobName::new(container.clone(), format!("=/{number}")).unwrap();
         let _ = storage.blobs().put_blob(&blob, "1".into(), PutBlob::new()).await.unwrap();
     }

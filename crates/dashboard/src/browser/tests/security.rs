@@ -1,4 +1,4 @@
-//! Rules of security that every route keeps.
+//! Security rules that hold for every route.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ use crate::browser::guard::HEADERS;
 use crate::browser::routes::{CHANGES, DOCUMENTS, PAGES};
 use crate::{Access, Dashboard};
 
-/// A form that each change accepts.
+/// A form that every change accepts.
 const FORM: &[(&str, &str)] = &[
     ("queue", "mails"),
     ("id", "waiting"),
@@ -87,7 +87,7 @@ async fn pages_have_no_inline_script_and_no_inline_style() {
 }
 
 #[tokio::test]
-async fn changing_routes_are_forbidden_to_those_who_only_read() {
+async fn changing_routes_are_forbidden_to_read_only_operators() {
     let events = Arc::new(Mutex::new(Vec::new()));
     let (storage, heard) = (filled().await, Arc::clone(&events));
     let admin = Admin::builder(storage.clone())
@@ -130,17 +130,15 @@ async fn changes_from_other_sites_are_refused() {
             &[host, ("origin", "null")],
         ];
         for headers in forged {
-            let request = headers
-                .iter()
-                .fold(form(change.path, FORM), |form, (name, value)| form.header(*name, *value));
+            let request =
+                headers.iter().fold(form(change.path), |form, (name, value)| form.header(*name, *value));
             let answer = browser.send(request.body(body(FORM)).unwrap()).await;
             assert_eq!(answer.status, StatusCode::FORBIDDEN, "{} {headers:?}", change.path);
         }
     }
     assert_eq!(operate(&storage).queue("mails").await.unwrap().paused, Some(false));
     let fields = [("queue", "mails")];
-    let same =
-        form("/do/pause", &fields).header("host", "jobs.example").header("origin", "http://jobs.example");
+    let same = form("/do/pause").header("host", "jobs.example").header("origin", "http://jobs.example");
     assert_eq!(browser.send(same.body(body(&fields)).unwrap()).await.status, StatusCode::SEE_OTHER);
 }
 
@@ -161,7 +159,7 @@ async fn credentials_are_demanded_of_every_route() {
     assert_eq!(browser.send(with("Secret")).await.status, StatusCode::UNAUTHORIZED);
 }
 
-// A program reads the reason from the same field as that of any other error.
+// Programs read the reason of a refusal from the same field as the reason of any other error.
 #[tokio::test]
 async fn refusals_of_documents_are_json() {
     let dashboard = || async { Dashboard::new(operate(&filled().await)) };
@@ -181,7 +179,7 @@ async fn refusals_of_documents_are_json() {
         let document: serde_json::Value = serde_json::from_str(&answer.text).unwrap();
         assert!(document["error"].is_string(), "{document}");
     }
-    let posted = open.send(form("/api/queues", FORM).body(body(FORM)).unwrap()).await;
+    let posted = open.send(form("/api/queues").body(body(FORM)).unwrap()).await;
     assert_eq!(posted.status, StatusCode::FORBIDDEN);
     assert!(posted.text.starts_with("{\"error\":"), "{}", posted.text);
 }
@@ -199,17 +197,15 @@ async fn operators_do_what_their_access_allows() {
     let page = browser.send(as_bob(Request::get("/queues/mails")).body(Body::empty()).unwrap()).await.text;
     assert!(page.contains("do/pause") && !page.contains("do/settings") && page.contains("bob"), "{page}");
     let fields = [("queue", "mails")];
-    let post = |path| {
-        as_bob(form(path, &fields)).header("sec-fetch-site", "same-origin").body(body(&fields)).unwrap()
-    };
+    let post = |path| as_bob(form(path)).header("sec-fetch-site", "same-origin").body(body(&fields)).unwrap();
     assert_eq!(browser.send(post("/do/pause")).await.status, StatusCode::SEE_OTHER);
     assert_eq!(browser.send(post("/do/resume")).await.status, StatusCode::FORBIDDEN);
     assert_eq!(operate(&storage).queue("mails").await.unwrap().paused, Some(true));
 }
 
-/// A viewer must not fill the disk of the audit, which would stop the changes of operators.
+/// A viewer must not fill the disk of the audit log, because that would stop all changes.
 #[tokio::test]
-async fn refusal_records_no_text_that_is_no_name() {
+async fn refusal_records_no_invalid_queue_name() {
     let subjects = Arc::<Mutex<Vec<String>>>::default();
     let heard = Arc::clone(&subjects);
     let admin = Admin::builder(filled().await);
@@ -232,14 +228,12 @@ async fn large_forms_are_refused() {
     assert_eq!(answer.status, StatusCode::PAYLOAD_TOO_LARGE);
     send(&operate(&storage), "after").await;
 }
-
-// D32
 #[tokio::test]
 async fn dashboard_for_this_machine_answers_to_no_other_name() {
     let storage = filled().await;
     let ask = async |local: bool, host: &str| {
         let browser = Browser::new(Dashboard::new(operate(&storage)).local_only(local));
-        let form = form("/do/pause", &[]).header("sec-fetch-site", "same-origin").header("host", host);
+        let form = form("/do/pause").header("sec-fetch-site", "same-origin").header("host", host);
         browser.send(form.body(body(&[("queue", "mails")])).unwrap()).await.status
     };
     assert_eq!(ask(true, "evil.example").await, StatusCode::MISDIRECTED_REQUEST);

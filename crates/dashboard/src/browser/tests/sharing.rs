@@ -1,4 +1,4 @@
-//! The pages, the metrics and the figures for autoscalers read the storage once for all.
+//! Pages, metrics and figures for autoscalers share reads of the storage.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ async fn pages_metrics_and_scaling_share_one_reading() {
     let faulty = Faulty::new(&filled().await);
     let browser = Browser::operating(&faulty.storage());
     let readings = || faulty.calls_of(Operation::ListQueues);
-    assert_eq!(readings(), 0, "nobody has asked yet");
+    assert_eq!(readings(), 0, "nothing has been requested yet");
     let overview = browser.page("/").await;
     let metrics = browser.page("/metrics").await;
     let scale = browser.page("/scale?queue=mails").await;
@@ -27,7 +27,7 @@ async fn pages_metrics_and_scaling_share_one_reading() {
     assert!(metrics.contains("jobqueue_queue_dead_letters{queue=\"mails\"} 1"), "{metrics}");
     assert!(scale.contains("\"dead\":1"), "{scale}");
     assert_eq!(readings(), 1);
-    // A change of an operator is in what each of them reads next.
+    // The next read of each of them has the change of an operator.
     assert_eq!(browser.post("/do/pause", &[("queue", "mails")]).await.status, StatusCode::SEE_OTHER);
     let metrics = browser.page("/metrics").await;
     assert!(metrics.contains("jobqueue_queue_paused{queue=\"mails\"} 1"), "{metrics}");
@@ -50,11 +50,10 @@ async fn metrics_and_scaling_need_the_access_of_the_pages() {
 }
 
 #[tokio::test]
-async fn token_opens_the_figures_beside_the_access_of_the_program() {
+async fn token_opens_the_figures_in_addition_to_the_access_function() {
     let storage = filled().await;
-    let access = |parts: &axum::http::request::Parts| match parts.headers.contains_key("x-user") {
-        true => Access::read_only("ada"),
-        false => Access::forbidden(),
+    let access = |parts: &axum::http::request::Parts| {
+        if parts.headers.contains_key("x-user") { Access::read_only("ada") } else { Access::forbidden() }
     };
     let browser = Browser::new(Dashboard::new(operate(&storage)).access(access).metrics_token("figures"));
     let status = async |path: &str, name: &str, value: &str| {
@@ -77,8 +76,6 @@ async fn without_the_figures_of(queue: &'static str) -> Browser {
     faulty.on(Operation::QueueProperties, refuse);
     Browser::operating(&faulty.storage())
 }
-
-// D14
 #[tokio::test(start_paused = true)]
 async fn figure_that_cannot_be_read_is_not_shown_as_zero() {
     let browser = without_the_figures_of("mails-poison").await;
@@ -98,7 +95,7 @@ async fn figure_that_cannot_be_read_is_not_shown_as_zero() {
     assert!(!page.contains(">open<"), "{page}");
 }
 
-/// Who has paused the queue is known while its messages cannot be read.
+/// The page shows who has paused the queue even if its messages cannot be read.
 #[tokio::test(start_paused = true)]
 async fn queue_whose_messages_cannot_be_read_shows_the_rest() {
     for (fault, reason) in
@@ -117,7 +114,7 @@ async fn queue_whose_messages_cannot_be_read_shows_the_rest() {
     }
 }
 
-// review 27, operator R1: the page gave up in the tick in which its snapshot left out what hung.
+// The page used to give up in the same tick in which its snapshot left out the hanging parts.
 #[tokio::test(start_paused = true)]
 async fn queue_and_records_that_hang_are_no_outage_of_the_storage() {
     let faulty = Faulty::new(&filled().await);
@@ -129,7 +126,7 @@ async fn queue_and_records_that_hang_are_no_outage_of_the_storage() {
     assert!(!browser.page("/").await.contains("The storage does not answer"));
 }
 
-/// On Azure Storage the records are in another service than the queues.
+/// On Azure Storage, the records are in another service than the queues.
 #[tokio::test(start_paused = true)]
 async fn queues_are_shown_while_the_records_of_workers_cannot_be_read() {
     let faulty = Faulty::new(&filled().await);
@@ -141,7 +138,7 @@ async fn queues_are_shown_while_the_records_of_workers_cannot_be_read() {
         let page = browser.page(path).await;
         assert!(page.contains("The records of workers cannot be read: "), "{path}: {page}");
         assert!(!page.contains("The storage does not answer"), "{path}: {page}");
-        assert!(!page.contains("no worker seen"), "unknown is not none: {path}: {page}");
+        assert!(!page.contains("no worker seen"), "unknown does not mean none: {path}: {page}");
     }
     assert!(!browser.page("/workers").await.contains("No worker is running"));
     let metrics = browser.page("/metrics").await;
@@ -177,7 +174,7 @@ async fn job_is_found_while_the_journal_cannot_be_read() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn search_says_what_it_could_not_look_at() {
+async fn search_names_what_it_could_not_read() {
     let faulty = Faulty::new(&filled().await);
     let browser = Browser::operating(&faulty.storage());
     let page = browser.page("/search?id=waiting").await;
@@ -199,10 +196,8 @@ async fn cancellation_without_a_worker_says_so() {
     let page = browser.page("/job?queue=mails&id=waiting&done=cancel-unserved").await;
     assert!(page.contains("No worker with a record serves the queue"), "{page}");
 }
-
-// D13
 #[tokio::test(start_paused = true)]
-async fn failed_reading_is_told_by_all_and_not_repeated() {
+async fn failed_reading_is_shown_by_all_and_not_repeated() {
     let faulty = Faulty::new(&filled().await);
     let browser = Browser::operating(&faulty.storage());
     faulty.plan_always(Operation::ListQueues, Fault::Refuse(StoreErrorKind::Unavailable));
@@ -232,12 +227,13 @@ async fn reading_that_hung_is_not_repeated_at_once() {
         assert!(browser.page("/workers").await.contains("no answer within"));
         began.elapsed().as_secs()
     };
-    // The second comes half way through the reading of the first, and the last after its end.
+    // The second page is requested halfway through the read of the first, and the last page after its end.
     let pages = tokio::join!(seconds_of_a_page(0), seconds_of_a_page(10), seconds_of_a_page(22));
     assert_eq!(pages, (9, 9, 0));
 }
 
-/// Returns a dashboard on a storage with a large job in `mails`, on which each such operation takes a second, and the faulty storage.
+/// Returns a dashboard and its storage, which has a large job in `mails` and takes a second for each call of
+/// `operation`.
 async fn slow(operation: Operation) -> (Browser, Faulty) {
     let storage = Storage::memory();
     let admin = operate(&storage);
@@ -248,8 +244,6 @@ async fn slow(operation: Operation) -> (Browser, Faulty) {
     faulty.plan_always(operation, Fault::DelayBefore(Duration::from_secs(1)));
     (Browser::operating(&faulty.storage()), faulty)
 }
-
-// K78
 #[tokio::test(start_paused = true)]
 async fn viewers_read_a_bounded_number_of_payloads_and_journals_at_the_same_time() {
     let cases = [
@@ -259,7 +253,7 @@ async fn viewers_read_a_bounded_number_of_payloads_and_journals_at_the_same_time
     ];
     for (operation, path) in cases {
         let (browser, faulty) = slow(operation).await;
-        // What all share is read before.
+        // The first request reads everything that viewers share.
         browser.get(path).await;
         let (began, before) = (Instant::now(), faulty.calls_of(operation));
         let asked = (0..40).map(|_| browser.get(path));
@@ -269,8 +263,6 @@ async fn viewers_read_a_bounded_number_of_payloads_and_journals_at_the_same_time
         assert!(calls as u64 <= 8 * seconds.max(1), "{path}: {calls} calls in {seconds} seconds");
     }
 }
-
-// D33
 #[tokio::test]
 async fn streams_of_open_pages_have_a_bound() {
     let browser = Browser::operating(&filled().await);

@@ -42,16 +42,17 @@ async fn each_storage_has_a_row_and_its_pages_below_its_name() {
         "{page}"
     );
     let row = rows(&browser).await;
-    assert_eq!((&row("prod")["waiting"], &row("prod")["dead_letters"]), (&1.into(), &1.into()));
+    assert_eq!(row("prod")["waiting"], 1);
+    assert_eq!(row("prod")["dead_letters"], 1);
     assert_eq!(row("staging")["queues"], 0);
-    // The page of one storage leads to the same page of the other, and to all.
+    // The page of a storage links to the same page of the other storage, and to the page of all.
     let dead = browser.page("/prod/dead").await;
     assert!(dead.contains("<title>Dead letters · prod · jobqueue</title>"), "{dead}");
     assert!(dead.contains("<a href=\"./../prod/dead\" aria-current=\"true\">prod</a>"), "{dead}");
     assert!(dead.contains("<a href=\"./../staging/dead\">staging</a>"), "{dead}");
     assert!(dead.contains("<a href=\"./../overview\">All storages</a>"), "{dead}");
     assert!(!browser.page("/staging/dead").await.contains("/job?"), "prod's dead letter");
-    // A dashboard alone has no such links.
+    // The dashboard of a single storage has no such links.
     assert!(!Browser::operating(&prod).page("/dead").await.contains("All storages"));
 }
 
@@ -70,10 +71,8 @@ async fn all_links_lead_somewhere_under_any_path() {
         assert!(found.iter().all(|page| page.starts_with("/ops/jobs")), "{found:?}");
     }
 }
-
-// audit 27, operator 5
 #[tokio::test(start_paused = true)]
-async fn dashboard_of_a_storage_that_is_opened_later_takes_its_place() {
+async fn dashboard_of_a_storage_that_is_opened_later_takes_over() {
     let (away, staging) = (Faulty::new(&Storage::memory()), filled().await);
     away.plan_always(Operation::ListQueues, Fault::Refuse(StoreErrorKind::Unavailable));
     let (open, opened) = tokio::sync::oneshot::channel::<Storage>();
@@ -84,7 +83,7 @@ async fn dashboard_of_a_storage_that_is_opened_later_takes_its_place() {
     let page = browser.get("/prod/").await;
     assert_eq!(page.status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(page.text.contains("has not answered since"), "{}", page.text);
-    assert!(page.text.contains("data-events=\"./events\""), "it comes by itself: {}", page.text);
+    assert!(page.text.contains("data-events=\"./events\""), "the page must load by itself: {}", page.text);
     assert_eq!(rows(&browser).await("prod")["dead_letters"], Value::Null);
     assert!(open.send(filled().await).is_ok());
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -95,7 +94,7 @@ async fn dashboard_of_a_storage_that_is_opened_later_takes_its_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn storage_that_does_not_answer_is_unknown_and_holds_up_no_other() {
+async fn storage_that_does_not_answer_is_unknown_and_delays_no_other() {
     let (prod, staging) = (filled().await, Faulty::new(&filled().await));
     let browser = joined([("prod", &prod), ("staging", &staging.storage())]);
     browser.page("/").await;
@@ -106,7 +105,7 @@ async fn storage_that_does_not_answer_is_unknown_and_holds_up_no_other() {
     ];
     for (fault, problem) in faults {
         staging.plan_always(Operation::ListQueues, fault);
-        // The last reading that succeeded is too old by then, and the one that fails has failed.
+        // By then the last successful read is too old, and the next read has failed.
         tokio::time::sleep(Duration::from_secs(90)).await;
         let began = Instant::now();
         let page = browser.page("/").await;
@@ -119,7 +118,7 @@ async fn storage_that_does_not_answer_is_unknown_and_holds_up_no_other() {
             assert_eq!(row("staging")[unknown], Value::Null, "{unknown}");
             assert_ne!(row("prod")[unknown], Value::Null, "{unknown}");
         }
-        assert!(row("staging")["as_of"].is_string(), "the time of the last reading");
+        assert!(row("staging")["as_of"].is_string(), "the time of the last read");
     }
 }
 
@@ -144,10 +143,10 @@ async fn storage_that_is_not_looked_at_is_not_read() {
     browser.page("/prod/workers").await;
     tokio::time::sleep(Duration::from_secs(600)).await;
     let readings = [&prod, &staging].map(|storage| storage.calls_of(Operation::ListQueues));
-    assert_eq!(readings, [1, 0], "read for the page that was open, and not since");
+    assert_eq!(readings, [1, 0], "one read for the open page, and none since");
 }
 
-/// Returns a dashboard whose sender is named by a header, and may enter the storages that the header names.
+/// Returns a dashboard whose operator may enter the storages that the header `x-storages` names.
 fn entered(storages: [&'static str; 3], storage: &Storage) -> Browser {
     let dashboards = storages.map(|name| {
         let dashboard = Dashboard::new(operate(storage)).access(move |parts| {
@@ -187,9 +186,9 @@ async fn access_to_a_storage_holds_for_its_own_pages() {
         ("/vault/do/pause", StatusCode::FORBIDDEN),
         ("/staging/do/pause", StatusCode::SEE_OTHER),
     ] {
-        let post = form(path, &fields).header(rights.0, rights.1).header("sec-fetch-site", "same-origin");
+        let post = form(path).header(rights.0, rights.1).header("sec-fetch-site", "same-origin");
         assert_eq!(browser.send(post.body(body(&fields)).unwrap()).await.status, status, "{path}");
-        let forged = form(path, &fields).header(rights.0, rights.1).header("sec-fetch-site", "cross-site");
+        let forged = form(path).header(rights.0, rights.1).header("sec-fetch-site", "cross-site");
         let forged = browser.send(forged.body(body(&fields)).unwrap()).await;
         assert_eq!(forged.status, StatusCode::FORBIDDEN, "{path}");
     }
@@ -218,9 +217,13 @@ async fn page_of_all_storages_has_the_guards_of_the_others() {
         assert!(answer.status() == StatusCode::OK && has_headers(answer.headers()), "{path}");
         let other_name = ask(path, "evil.example", "Basic YWRhOnNlY3JldA==").await;
         assert_eq!(other_name.status(), StatusCode::MISDIRECTED_REQUEST, "{path}");
-        let nobody = ask(path, "localhost", "Basic YWRhOndyb25n").await;
-        assert_eq!(nobody.status(), StatusCode::UNAUTHORIZED, "{path}");
-        assert!(nobody.headers().contains_key("www-authenticate") && has_headers(nobody.headers()), "{path}");
+        let wrong_password = ask(path, "localhost", "Basic YWRhOndyb25n").await;
+        assert_eq!(wrong_password.status(), StatusCode::UNAUTHORIZED, "{path}");
+        assert!(
+            wrong_password.headers().contains_key("www-authenticate")
+                && has_headers(wrong_password.headers()),
+            "{path}"
+        );
     }
     let login = |path| {
         Request::get(path).header("host", "localhost").header("authorization", "Basic YWRhOnNlY3JldA==")
@@ -242,7 +245,7 @@ async fn page_of_all_storages_has_the_guards_of_the_others() {
 }
 
 #[test]
-fn names_that_are_no_path_of_their_own_are_refused() {
+fn invalid_or_reserved_names_are_refused() {
     let join = |names: &[&str]| {
         let dashboards = names.iter().map(|name| (*name, Dashboard::new(Admin::new(Storage::memory()))));
         Dashboard::join(dashboards).map(drop).map_err(|error| error.to_string())
@@ -252,7 +255,7 @@ fn names_that_are_no_path_of_their_own_are_refused() {
         assert!(join(&["prod", name]).unwrap_err().contains("ASCII letters"), "{name}");
     }
     for name in ["api", "assets", "events", "live", "metrics", "overview", "ready", "scale"] {
-        assert!(join(&[name]).unwrap_err().contains("a path of its own"), "{name}");
+        assert!(join(&[name]).unwrap_err().contains("a path of the dashboard itself"), "{name}");
     }
     assert!(join(&["prod", "prod"]).unwrap_err().contains("two storages"));
     assert!(join(&[]).unwrap_err().contains("at least one"));

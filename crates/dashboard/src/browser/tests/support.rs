@@ -1,4 +1,4 @@
-//! A storage with jobs in all states, and a dashboard to ask.
+//! A storage with a waiting job and a dead letter, and a browser for its dashboard.
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -17,7 +17,7 @@ pub(super) struct Mail {
     pub(super) to: String,
 }
 
-/// Returns a view that may do everything.
+/// Returns the view of an operator with all rights.
 pub(super) fn operate(storage: &Storage) -> Admin {
     Admin::builder(storage.clone()).access(AccessLevel::Operate).operator("ada").build()
 }
@@ -38,7 +38,7 @@ pub(super) async fn send(admin: &Admin, id: &str) {
     admin.send("mails", mail).await.unwrap();
 }
 
-/// Lets a worker reject all mails that wait.
+/// Lets a worker reject all waiting mails.
 pub(super) async fn reject_all(storage: &Storage) {
     let handler = |mail: Mail| async move {
         Err::<(), _>(JobError::dead_letter(format!("no such address: {}", mail.to)))
@@ -48,19 +48,19 @@ pub(super) async fn reject_all(storage: &Storage) {
 }
 
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct PageResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) text: String,
 }
 
-impl Answer {
+impl PageResponse {
     pub(super) fn location(&self) -> &str {
         self.headers["location"].to_str().unwrap()
     }
 }
 
-/// A dashboard that a browser asks.
+/// A client of a dashboard.
 #[derive(Clone)]
 pub(super) struct Browser(pub(super) Router);
 
@@ -73,14 +73,14 @@ impl Browser {
         Self::new(Dashboard::new(operate(storage)))
     }
 
-    pub(super) async fn send(&self, request: Request<Body>) -> Answer {
+    pub(super) async fn send(&self, request: Request<Body>) -> PageResponse {
         let response = self.0.clone().oneshot(request).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
-        Answer { status, headers, text: String::from_utf8(body.to_vec()).unwrap() }
+        PageResponse { status, headers, text: String::from_utf8(body.to_vec()).unwrap() }
     }
 
-    pub(super) async fn get(&self, path: &str) -> Answer {
+    pub(super) async fn get(&self, path: &str) -> PageResponse {
         self.send(Request::get(path).body(Body::empty()).unwrap()).await
     }
 
@@ -90,14 +90,13 @@ impl Browser {
         answer.text
     }
 
-    /// Sends a form, as a page of the dashboard does.
-    pub(super) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> Answer {
-        self.send(form(path, fields).header("sec-fetch-site", "same-origin").body(body(fields)).unwrap())
-            .await
+    /// Sends a form with the headers of a page of the dashboard.
+    pub(super) async fn post(&self, path: &str, fields: &[(&str, &str)]) -> PageResponse {
+        self.send(form(path).header("sec-fetch-site", "same-origin").body(body(fields)).unwrap()).await
     }
 }
 
-pub(super) fn form(path: &str, _: &[(&str, &str)]) -> axum::http::request::Builder {
+pub(super) fn form(path: &str) -> axum::http::request::Builder {
     Request::builder()
         .method(Method::POST)
         .uri(path)

@@ -1,4 +1,4 @@
-//! The content of the pages, and the requests that they cost.
+//! The content of the pages, and the requests that they send.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::browser::looks::Looks;
 use crate::snapshot::Snapshots;
 
 #[tokio::test]
-async fn pages_show_what_waits_and_what_died() {
+async fn pages_show_waiting_jobs_and_dead_letters() {
     let storage = filled().await;
     let browser = Browser::operating(&storage);
     let overview = browser.page("/").await;
@@ -36,10 +36,8 @@ async fn pages_show_what_waits_and_what_died() {
     let found = browser.page("/search?id=dead").await;
     assert!(found.contains("job?queue=mails&#38;id=dead"), "{found}");
 }
-
-// K52
 #[tokio::test(start_paused = true)]
-async fn who_asks_for_figures_rarely_gets_new_ones() {
+async fn rare_requests_for_figures_get_fresh_ones() {
     let snapshots = Snapshots::new(operate(&filled().await));
     for _ in 0..3 {
         let snapshot = snapshots.latest().await.unwrap();
@@ -47,14 +45,12 @@ async fn who_asks_for_figures_rarely_gets_new_ones() {
         tokio::time::sleep(Duration::from_secs(600)).await;
     }
 }
-
-// K47
 #[tokio::test]
 async fn job_is_found_although_another_queue_cannot_be_read() {
     let storage = filled().await;
     let admin = operate(&storage);
     admin.create_queue("secret").await.unwrap();
-    // The name of another program's queue: that of its dead letters would be too long.
+    // The queue of another program, whose name is too long for a dead-letter queue.
     let long = "a".repeat(60).parse().unwrap();
     storage.queues().create_queue(&long, &Metadata::new()).await.unwrap();
     let faulty = Faulty::new(&storage);
@@ -105,7 +101,7 @@ async fn complete(storage: &Storage, ids: impl Iterator<Item = String>) {
     let _ = worker.build().unwrap().run_until_idle().await.unwrap();
 }
 
-/// Returns the page that continues the search of the journal.
+/// Returns the path of the page that continues the search of the journal.
 fn next(page: &str) -> Option<String> {
     let (before, _) = page.split_once("\">Search jobs that ended before")?;
     let (_, query) = before.rsplit_once("search?")?;
@@ -133,7 +129,7 @@ async fn pages_of_ended_jobs_show_each_once() {
 }
 
 #[tokio::test]
-async fn page_of_a_job_tells_how_far_back_it_looked() {
+async fn page_of_a_job_shows_how_far_back_it_searched() {
     let storage = Storage::memory();
     for _ in 0..25 {
         complete(&storage, std::iter::once("again".to_owned())).await;
@@ -159,7 +155,7 @@ async fn viewers_share_one_look_at_the_storage() {
 }
 
 #[tokio::test]
-async fn watching_page_hears_of_each_look_and_ends_with_the_dashboard() {
+async fn open_page_is_notified_of_each_look_and_ends_with_the_dashboard() {
     let stop = CancellationToken::new();
     let dashboard = Dashboard::new(operate(&filled().await));
     let browser = Browser::new(dashboard.refresh(Duration::from_millis(100)).stop_when(stop.clone()));
@@ -171,7 +167,7 @@ async fn watching_page_hears_of_each_look_and_ends_with_the_dashboard() {
     assert!(events.text.matches("event: refresh").count() >= 2, "{}", events.text);
 }
 
-/// Begins a batch whose child begins another, in which a job is broken.
+/// Begins a batch whose child begins another batch, in which a job fails.
 async fn nested_batches(storage: &Storage) {
     let to = |to: &str| Mail { to: to.to_owned() };
     let mut batch = storage.batch("newsletter").await.unwrap();
@@ -190,7 +186,7 @@ async fn nested_batches(storage: &Storage) {
 }
 
 #[tokio::test]
-async fn nested_batches_are_a_tree_with_what_holds_them_up() {
+async fn nested_batches_are_a_tree_with_their_blocking_children() {
     let storage = Storage::memory();
     nested_batches(&storage).await;
     let browser = Browser::operating(&storage);
@@ -206,7 +202,7 @@ async fn nested_batches_are_a_tree_with_what_holds_them_up() {
 }
 
 #[tokio::test]
-async fn documents_have_what_the_pages_show() {
+async fn documents_have_the_content_of_the_pages() {
     let storage = filled().await;
     let browser = Browser::operating(&storage);
     let read = async |path: &str| -> serde_json::Value {
@@ -215,21 +211,15 @@ async fn documents_have_what_the_pages_show() {
         serde_json::from_str(&answer.text).unwrap()
     };
     let queues = read("/api/queues").await;
-    assert_eq!(
-        (queues["problem"].is_null(), &queues["queues"][0]["dead_letters"]),
-        (true, &1.into()),
-        "{queues}"
-    );
+    assert!(queues["problem"].is_null(), "{queues}");
+    assert_eq!(queues["queues"][0]["dead_letters"], 1, "{queues}");
     let dead = read("/api/dead?queue=mails&reason=rejected").await;
-    assert_eq!(
-        (&dead["letters"][0]["id"], &dead["errors"][0]["count"]),
-        (&"dead".into(), &1.into()),
-        "{dead}"
-    );
+    assert_eq!(dead["letters"][0]["id"], "dead", "{dead}");
+    assert_eq!(dead["errors"][0]["count"], 1, "{dead}");
     assert_eq!(read("/api/job?queue=mails&id=waiting").await["place"], "waiting");
     assert!(read("/api/dead?queue=none").await["error"].as_str().unwrap().contains("none"));
     assert!(read("/api/history?until=soon").await["error"].is_string());
-    // A program would take all for what it has asked for.
+    // A program would take the unfiltered document for the filtered one.
     for path in [
         "/api/dead?queue=mails&reasn=none",
         "/api/dead?queue=mails&queue=other",
@@ -266,7 +256,7 @@ async fn schedule_without_a_leader_is_marked_and_its_trigger_says_so() {
     assert!(page.contains("No worker leads the schedule now"), "{page}");
 }
 
-// A storage in memory shows every message, however many there are.
+// A storage in memory shows every message, without a limit.
 #[tokio::test]
 async fn age_of_the_oldest_job_is_exact_where_every_message_is_shown() {
     let storage = filled().await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jobqueue::{Outcome, Reason};
 
-use super::evidence::{Job, Run};
+use super::evidence::{Job, JobRun};
 use super::{Evidence, Finding};
 use crate::world::disturbance::Disturbance;
 use crate::world::ledger::{Entry, Fact, RunEnd};
@@ -79,7 +79,7 @@ const MAX_SHUTDOWN_TIME: Duration = Duration::from_secs(60);
 
 /// Returns a failed run after which the worker put the message back and a later delivery has the same
 /// attempt. A handler that failed because a shutdown cancelled it costs no attempt.
-fn uncounted(evidence: &Evidence, job: &Job<'_>, runs: &[Run<'_>]) -> Option<Finding> {
+fn uncounted(evidence: &Evidence, job: &Job<'_>, runs: &[JobRun<'_>]) -> Option<Finding> {
     // A delivery is settled after its run. An earlier settlement belongs to another message that was inserted
     // at the same moment.
     let failed = runs.iter().filter_map(|run| match run.end {

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use jobqueue::Outcome;
 
-use super::evidence::{Job, Run, is_of_dead_letters};
+use super::evidence::{Job, JobRun, is_of_dead_letters};
 use super::{Evidence, Finding};
 use crate::world::ledger::{Entry, Fact, Verdict};
 
@@ -36,7 +36,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
 
 /// Returns whether an event of this job, or of the process that had its lease, explains why the job ran again
 /// after it was done.
-pub(super) fn has_cause(job: &Job<'_>, first: &Run<'_>, second: &Run<'_>) -> bool {
+pub(super) fn has_cause(job: &Job<'_>, first: &JobRun<'_>, second: &JobRun<'_>) -> bool {
     let copies = first.message != second.message && job.has_copies(second.began.number);
     // Ignores runs of other messages in between: the lease of this message belongs to the process of its last
     // run.
@@ -57,7 +57,7 @@ fn dead_lettered_when_done(job: &Job<'_>) -> Option<Finding> {
         let Fact::Settled { inserted, outcome: Outcome::DeadLettered(reason), .. } = &entry.fact else {
             return None;
         };
-        let is_before = |run: &&Run<'_>| run.is_done() && run.has_ended(entry.number);
+        let is_before = |run: &&JobRun<'_>| run.is_done() && run.has_ended(entry.number);
         let done = job.runs.iter().find(is_before)?;
         let is_explained = if *inserted == Some(done.message) {
             job.may_lose_lease(done, entry.number) && !is_remembered(job, done, entry)
@@ -78,7 +78,7 @@ fn dead_lettered_when_done(job: &Job<'_>) -> Option<Finding> {
 
 /// Returns whether the process of an entry has already reported the message of a run as done. The process
 /// remembers that, whether or not the deletion succeeded.
-fn is_remembered(job: &Job<'_>, done: &Run<'_>, entry: &Entry) -> bool {
+fn is_remembered(job: &Job<'_>, done: &JobRun<'_>, entry: &Entry) -> bool {
     job.entries.iter().any(|earlier| {
         earlier.number < entry.number
             && earlier.node == entry.node

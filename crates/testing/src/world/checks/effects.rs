@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::doubled::has_cause;
-use super::evidence::{Job, Run};
+use super::evidence::{Job, JobRun};
 use super::{Evidence, Finding};
 use crate::world::ledger::{Entry, Fact};
 
 pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let mut found = Vec::new();
     for job in evidence.jobs() {
-        let mut effects: BTreeMap<&str, Vec<(&Entry, Run<'_>)>> = BTreeMap::new();
+        let mut effects: BTreeMap<&str, Vec<(&Entry, JobRun<'_>)>> = BTreeMap::new();
         for entry in &job.entries {
             if let Fact::Effect { name, inserted, delivery, .. } = &entry.fact
                 && let Some(run) = job.run_of(entry, *inserted, *delivery)
@@ -25,7 +25,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     found
 }
 
-fn repeated(job: &Job<'_>, name: &str, pair: &[(&Entry, Run<'_>)]) -> Option<Finding> {
+fn repeated(job: &Job<'_>, name: &str, pair: &[(&Entry, JobRun<'_>)]) -> Option<Finding> {
     let [(first, earlier), (second, later)] = pair else { return None };
     let what = if earlier.number == later.number {
         "an effect happened twice in one run"

@@ -23,7 +23,7 @@ pub(super) struct Evidence {
     pub(super) accounted: BTreeSet<String>,
 }
 
-/// A delivery may go on this long after its message has expired.
+/// A delivery may continue for this long after its message has expired.
 const MAX_OVERRUN: Duration = Duration::from_secs(90);
 
 impl Evidence {
@@ -46,13 +46,13 @@ pub(super) struct Job<'a> {
     pub(super) id: &'a Arc<str>,
     pub(super) entries: Vec<&'a Entry>,
     /// The runs, in the order in which they began.
-    pub(super) runs: Vec<Run<'a>>,
+    pub(super) runs: Vec<JobRun<'a>>,
     history: &'a [Entry],
 }
 
 /// A run of a handler.
 #[derive(Clone, Copy)]
-pub(super) struct Run<'a> {
+pub(super) struct JobRun<'a> {
     pub(super) number: u64,
     pub(super) began: &'a Entry,
     pub(super) delivery: u32,
@@ -64,7 +64,7 @@ pub(super) struct Run<'a> {
     pub(super) end: Option<(RunEnd, &'a Entry)>,
 }
 
-impl Run<'_> {
+impl JobRun<'_> {
     pub(super) fn is_done(&self) -> bool {
         matches!(self.end, Some((RunEnd::Done, _)))
     }
@@ -75,11 +75,11 @@ impl Run<'_> {
     }
 }
 
-fn runs<'a>(entries: &[&'a Entry]) -> Vec<Run<'a>> {
-    let mut runs: Vec<Run<'a>> = Vec::new();
+fn runs<'a>(entries: &[&'a Entry]) -> Vec<JobRun<'a>> {
+    let mut runs: Vec<JobRun<'a>> = Vec::new();
     for (at, entry) in entries.iter().enumerate() {
         match &entry.fact {
-            Fact::RunBegan { run, inserted, delivery, attempt, .. } => runs.push(Run {
+            Fact::RunBegan { run, inserted, delivery, attempt, .. } => runs.push(JobRun {
                 number: *run,
                 began: entry,
                 delivery: *delivery,
@@ -134,8 +134,8 @@ impl Job<'_> {
     }
 
     /// Returns the runs of each message, in the order in which they began.
-    pub(super) fn by_message(&self) -> Vec<Vec<Run<'_>>> {
-        let mut messages: BTreeMap<SystemTime, Vec<Run<'_>>> = BTreeMap::new();
+    pub(super) fn by_message(&self) -> Vec<Vec<JobRun<'_>>> {
+        let mut messages: BTreeMap<SystemTime, Vec<JobRun<'_>>> = BTreeMap::new();
         for run in &self.runs {
             messages.entry(run.message).or_default().push(*run);
         }
@@ -143,8 +143,8 @@ impl Job<'_> {
     }
 
     /// Returns the run of a delivery of `message` that began before `entry` in the same process.
-    pub(super) fn run_of(&self, entry: &Entry, message: SystemTime, delivery: u32) -> Option<Run<'_>> {
-        let is_own = |run: &&Run<'_>| {
+    pub(super) fn run_of(&self, entry: &Entry, message: SystemTime, delivery: u32) -> Option<JobRun<'_>> {
+        let is_own = |run: &&JobRun<'_>| {
             run.began.number < entry.number
                 && run.began.node == entry.node
                 && (run.message, run.delivery) == (message, delivery)
@@ -167,13 +167,13 @@ impl Job<'_> {
     /// Returns whether the message of a run may be delivered again before an entry. The causes are: its
     /// process was killed, stopped or cut off while it had the lease; a change of a message of this job
     /// failed in that process; or its worker ended before the delivery did.
-    pub(super) fn may_lose_lease(&self, run: &Run<'_>, before: usize) -> bool {
+    pub(super) fn may_lose_lease(&self, run: &JobRun<'_>, before: usize) -> bool {
         self.may_fail_between(&run.began.node, run.leased, before) || self.was_abandoned(run, before)
     }
 
     /// Returns whether the worker of a run ended before an entry, abandoned some deliveries, and had not
     /// settled the delivery of this run.
-    fn was_abandoned(&self, run: &Run<'_>, before: usize) -> bool {
+    fn was_abandoned(&self, run: &JobRun<'_>, before: usize) -> bool {
         let own = |entry: &&Entry| entry.node == run.began.node;
         let ended = self.entries_between(run.leased, before).filter(own).find(|entry| {
             matches!(&entry.fact, Fact::Incident(Disturbance::WorkerEnded { abandoned: 1.., .. }))
@@ -208,7 +208,7 @@ impl Job<'_> {
     }
 
     /// Returns whether an entry is so close to the expiry of a message of this job that no lease can be
-    /// renewed, or so soon after it that an earlier delivery may still go on.
+    /// renewed, or so soon after it that an earlier delivery may still run.
     pub(super) fn is_about_to_expire(&self, entry: &Entry) -> bool {
         self.expires().any(|expires| (expires..expires + MAX_OVERRUN).contains(&(entry.at + EXPIRY_MARGIN)))
     }

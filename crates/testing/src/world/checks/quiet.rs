@@ -40,7 +40,7 @@ async fn waiting_in(account: &Storage, found: &mut Vec<Finding>) -> Result<(), S
         let get = GetMessages::new(MAX_MESSAGES, Duration::from_secs(1));
         let got = account.queues().get(&queue, get).await?.messages;
         let texts = got.iter().filter_map(|message| message.text.as_deref().ok());
-        // Leaves out the slots of a schedule, which goes on sending.
+        // Leaves out the slots of a schedule, which keeps sending jobs.
         let ids = texts
             .filter_map(super::job_of)
             .map(|id| id.to_string())

@@ -39,8 +39,8 @@ fn is_refused(job: &Job<'_>) -> bool {
 }
 
 /// Returns whether, before an entry, a message of the job was put while no send of it was pending. A sender
-/// that takes over from another one sends its own message under the id of the first, and may die before it
-/// records that.
+/// that takes over from another sender sends its own message under the same id, and may die before it records
+/// that send.
 fn is_put_by_another(job: &Job<'_>, before: usize) -> bool {
     let is_recorded = job.entries.iter().any(|entry| matches!(entry.fact, Fact::SendBegan { .. }));
     let mut pending_sends = 0;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jobqueue::Outcome;
 
-use super::evidence::{Job, Run};
+use super::evidence::{Job, JobRun};
 use super::{Evidence, Finding};
 use crate::world::ledger::{Entry, Fact};
 
@@ -26,7 +26,7 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
 }
 
 /// Finds a run of an older delivery that begins after a run of a newer delivery of the same message.
-fn began_after_successor(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Option<Finding> {
+fn began_after_successor(job: &Job<'_>, run: &JobRun<'_>, before: &[JobRun<'_>]) -> Option<Finding> {
     let newer = before.iter().find(|earlier| earlier.delivery > run.delivery)?;
     Some(job.finding(
         "a handler begins although a later delivery has begun",
@@ -37,18 +37,18 @@ fn began_after_successor(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Op
     ))
 }
 
-/// Finds a run that begins while an earlier one goes on whose process cannot have lost its lease.
-fn overlapping(job: &Job<'_>, run: &Run<'_>, before: &[Run<'_>]) -> Option<Finding> {
+/// Finds a run that begins during an earlier run whose process cannot have lost its lease.
+fn overlapping(job: &Job<'_>, run: &JobRun<'_>, before: &[JobRun<'_>]) -> Option<Finding> {
     let began = run.began.number;
-    let goes_on = |earlier: &&Run<'_>| {
+    let overlaps = |earlier: &&JobRun<'_>| {
         let copies = earlier.message != run.message && job.has_copies(began);
         !earlier.has_ended(began) && !copies && !job.may_lose_lease(earlier, began)
     };
-    let earlier = before.iter().find(goes_on).filter(|_| !job.is_about_to_expire(run.began))?;
+    let earlier = before.iter().find(overlaps).filter(|_| !job.is_about_to_expire(run.began))?;
     Some(job.finding(
         "two handlers of a job run at once",
         format!(
-            "one began in {} at {:?}, and run {} goes on in {}",
+            "a run began in {} at {:?}, while run {} continued in {}",
             run.began.node, run.began.at, earlier.number, earlier.began.node
         ),
     ))
