@@ -48,6 +48,9 @@ pub struct QueueOverview {
     /// [`visible`](Self::visible) distinguishes these.
     #[serde(rename = "oldest_seconds", serialize_with = "seconds_option")]
     pub oldest: Option<Duration>,
+    /// True if messages are visible, but each waits for another of its key, so that no worker can receive any.
+    /// Always false on storages that do not show every message.
+    pub held_up: bool,
     /// The time since the oldest message that backs off was sent, by the storage's clock, including a delay
     /// before the first attempt. `None` if no message backs off, and if the storage does not
     /// [count](Self::states) them.
@@ -177,7 +180,7 @@ impl Admin {
         let states = self.storage.queues().counts_by_state(name);
         let (reading, states) = join!(QueueReading::take(&self.storage, name), states);
         let missing = |e: StoreError| not_found(e, name);
-        let QueueReading { length, visible, visible_is_exact, oldest, dead_letters, metadata, now } =
+        let QueueReading { length, visible, visible_is_exact, oldest, held_up, dead_letters, metadata, now } =
             reading.map_err(missing)?;
         let errors = [
             length.as_ref().err().map(|error| format!("the messages cannot be counted: {}", chain(error))),
@@ -196,6 +199,7 @@ impl Admin {
             visible_is_exact,
             states,
             oldest,
+            held_up,
             error: (!errors.is_empty()).then(|| errors.join("; ")),
             dead_letters: dead_letters.ok(),
             ..QueueOverview::unread(name).with_metadata(&metadata, now)
@@ -253,6 +257,13 @@ impl fmt::Display for QueueHold {
 }
 
 impl QueueOverview {
+    /// Returns the age to show in place of [`oldest`](Self::oldest) while no job can be received: that of the
+    /// [oldest job that backs off](Self::oldest_backing_off). `None` if a job can be received, or if none backs
+    /// off.
+    pub fn backing_off_age(&self) -> Option<Duration> {
+        self.oldest_backing_off.filter(|_| self.held_up || self.oldest.is_none())
+    }
+
     /// Returns why jobs that wait in the queue do not start; `None` if no reason is known.
     pub fn hold(&self, workers: &[WorkerOverview]) -> Option<QueueHold> {
         let is_unserved = || self.is_unserved(workers).then_some(QueueHold::NoWorker);

@@ -100,12 +100,12 @@ pub(crate) fn visible(queue: &QueueOverview) -> String {
     queue.visible.map_or_else(|| "?".to_owned(), |visible| format!("{visible}{more}"))
 }
 
-/// Returns the age of the oldest visible job, or else of the oldest job that backs off; a question mark if
-/// that is unknown.
+/// Returns the age of the oldest visible job, or that of the oldest job that backs off while no job can be
+/// received; a question mark if it is unknown.
 pub(crate) fn oldest(queue: &QueueOverview) -> String {
-    match (queue.oldest, queue.oldest_backing_off, queue.age()) {
-        (Some(oldest), ..) => age(oldest),
-        (None, Some(oldest), _) => format!("{} backing off", age(oldest)),
+    match (queue.backing_off_age(), queue.oldest, queue.age()) {
+        (Some(oldest), ..) => format!("{} backing off", age(oldest)),
+        (None, Some(oldest), _) => age(oldest),
         (None, None, Some(_)) => "-".to_owned(),
         (None, None, None) => "?".to_owned(),
     }

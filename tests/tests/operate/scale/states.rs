@@ -47,6 +47,31 @@ async fn jobs_that_back_off_are_counted_and_have_an_age() {
     assert!(page.contains("and 1 delayed, 2 between two attempts"), "{page}");
 }
 
+// round 29, ops F2: the queue was shown as one whose oldest job is 0 seconds old.
+#[tokio::test(start_paused = true)]
+async fn queue_whose_keys_are_held_up_shows_the_age_of_the_job_that_backs_off() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for _ in 0..2 {
+        let _ = queue.send(&task("a")).key("a").in_order().await.unwrap();
+    }
+    let handler = async |_: Task| Err::<(), _>(JobError::snooze(Duration::from_secs(36_000)));
+    let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(10)).await.unwrap();
+    after(3_600).await;
+    let overview = operator(&storage).queue("tasks").await.unwrap();
+    assert!(overview.held_up);
+    assert_eq!(overview.backing_off_age(), Some(Duration::from_secs(3_610)));
+    let dashboard = Dashboard::new(operator(&storage)).router();
+    let (_, _, page) = get(&dashboard, "/queues/tasks").await;
+    assert!(page.contains("1h (backs off)"), "{page}");
+    // A job without a key can be received.
+    let _ = queue.send(&task("free")).await.unwrap();
+    after(5).await;
+    let overview = operator(&storage).queue("tasks").await.unwrap();
+    assert!(!overview.held_up);
+    assert_eq!(overview.backing_off_age(), None);
+}
+
 // newcomers 28, C17: the chart of the last hour showed 290 failed attempts, and none had failed.
 #[tokio::test(start_paused = true)]
 async fn cancelled_job_is_no_failed_attempt() {

@@ -93,9 +93,9 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
 
 /// Returns the age of the oldest job of a queue, as a lower bound if older jobs may exist.
 pub(super) fn oldest(queue: &QueueOverview) -> String {
-    match (queue.oldest, queue.oldest_backing_off) {
-        (None, Some(oldest)) => format!("{} (backs off)", age(oldest)),
-        _ => oldest_of(std::iter::once(queue)),
+    match queue.backing_off_age() {
+        Some(oldest) => format!("{} (backs off)", age(oldest)),
+        None => oldest_of(std::iter::once(queue)),
     }
 }
 
