@@ -12,7 +12,7 @@ use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{after, in_memory, worker};
 use tokio::time::{Instant, sleep};
 
-use super::{Join, Log, Page, Sheet, Slice, blob, fan_out, join, page, page_join, slice};
+use super::{Join, Log, Page, Sheet, Slice, blob, builder, fan_out, join, page, page_join, run, slice};
 
 /// A message that is put, received and deleted, its marker, and a share of the listings of its group. The results are not read.
 #[tokio::test(start_paused = true)]
