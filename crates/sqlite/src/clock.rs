@@ -8,8 +8,12 @@
 //!
 //! A step of the wall clock ahead by more than ten seconds is ignored for a minute, in which time follows the
 //! monotonic clock, so a clock that is briefly wrong expires no message. When a step is accepted, leases are
-//! moved with it, because their owners count durations; delays and times to live follow the wall clock. A
-//! process that has just started has no earlier time to compare with, and believes its clock at once.
+//! moved with it, because their owners count durations; delays and times to live follow the wall clock, also
+//! those of messages that were put during that minute. A process that has just started has no earlier time to
+//! compare with, and believes its clock at once.
+//!
+//! A suspension of the machine is no step, because the monotonic clock used here counts it. The clock by
+//! which owners of leases count may stand still meanwhile, so leases are moved by the difference.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -41,11 +45,21 @@ struct ClockState {
     slowed: Option<Instant>,
     last: i64,
     /// The time at which `last` was returned; `None` for clocks that cannot be wrong.
-    at: Option<Instant>,
+    at: Option<Present>,
     /// The time since which the wall clock has shown more time than can have passed.
     doubted_since: Option<Instant>,
-    /// The sum of the accepted steps ahead for which leases are not moved yet, in milliseconds.
+    /// The sum of the accepted steps ahead and suspensions for which leases are not moved yet, in
+    /// milliseconds.
     leap: i64,
+}
+
+/// The monotonic time by two clocks.
+#[derive(Debug, Clone, Copy)]
+struct Present {
+    /// By the clock of the owners of leases.
+    awake: Instant,
+    /// By a clock that counts suspensions of the machine, as the wall clock does.
+    total: Instant,
 }
 
 /// The largest forward step that is accepted at once, in milliseconds.
@@ -55,8 +69,8 @@ const DOUBT_TIME: Duration = Duration::from_secs(60);
 /// The smallest step ahead that pays back an earlier step back, in milliseconds. A smaller step may be
 /// rounding.
 const MIN_PAYBACK_STEP: i64 = 100;
-/// The smallest step ahead that moves leases, in milliseconds: less than the time between the renewal of a
-/// four-second lease and its end. A smaller step may be the time between the readings of the two clocks, and
+/// The smallest step or suspension that moves leases, in milliseconds: less than the time between the renewal
+/// of a four-second lease and its end. A smaller one may be the time between the readings of the clocks, and
 /// moving leases reads all of them.
 const MIN_LEAP: i64 = 1_000;
 /// The time in which this clock falls back by a millisecond while it is ahead of the wall clock. Leases then
@@ -66,13 +80,11 @@ const SLOW_DOWN_PERIOD: Duration = Duration::from_millis(100);
 impl ClockState {
     /// Returns the time for the wall-clock time `wall`. `present` is the monotonic time; `None` for clocks
     /// that cannot be wrong.
-    fn now(&mut self, wall: i64, seen: i64, present: Option<Instant>) -> i64 {
-        let floor = seen.max(self.last).min(LAST_INSTANT);
-        let watched = self.at.zip(present).map(|(at, present)| {
-            let passed = present.saturating_duration_since(at).as_millis();
-            let expected = self.last.saturating_add(i64::try_from(passed).unwrap_or(LAST_INSTANT));
-            (expected.max(floor), present)
-        });
+    fn now(&mut self, wall: i64, seen: i64, present: Option<Present>) -> i64 {
+        let (last, floor) = (self.last, seen.max(self.last).min(LAST_INSTANT));
+        let passed = self.at.zip(present);
+        let watched =
+            passed.map(|(at, present)| (later(last, at.total, present.total).max(floor), present.total));
         if let Some((expected, present)) = watched {
             let step = wall + self.ahead - expected;
             self.pay_back(if step >= MIN_PAYBACK_STEP { step } else { 0 }, present);
@@ -85,6 +97,11 @@ impl ClockState {
         let believed = watched.map_or(time, |(expected, present)| self.believe(time, expected, present));
         self.last = believed.max(floor);
         self.at = present;
+        let leap = passed.map_or(0, |(at, present)| self.last - later(last, at.awake, present.awake));
+        // The process that wrote a time beyond the middle of the leap has moved the leases.
+        if leap >= MIN_LEAP && floor <= self.last - leap / 2 {
+            self.leap += leap;
+        }
         self.last
     }
 
@@ -101,9 +118,6 @@ impl ClockState {
     fn believe(&mut self, wall: i64, expected: i64, present: Instant) -> i64 {
         if wall <= expected.saturating_add(MAX_STEP) {
             self.doubted_since = None;
-            if wall - expected >= MIN_LEAP {
-                self.leap += wall - expected;
-            }
             return wall;
         }
         let since = *self.doubted_since.get_or_insert_with(|| {
@@ -117,9 +131,47 @@ impl ClockState {
             return expected;
         }
         self.doubted_since = None;
-        self.leap += wall - expected;
         wall
     }
+}
+
+impl Present {
+    fn read() -> Self {
+        Self { awake: Instant::now(), total: with_suspensions() }
+    }
+}
+
+/// Returns the present time by a clock that counts the time for which the machine is suspended, unlike that
+/// of [`Instant::now`] on these systems.
+#[cfg(any(target_os = "linux", target_os = "android", target_os = "macos"))]
+fn with_suspensions() -> Instant {
+    use std::sync::LazyLock;
+
+    use rustix::time::{ClockId, clock_gettime};
+
+    #[cfg(target_os = "macos")]
+    const CLOCK: ClockId = ClockId::Monotonic;
+    #[cfg(not(target_os = "macos"))]
+    const CLOCK: ClockId = ClockId::Boottime;
+    static START: LazyLock<(Instant, Duration)> = LazyLock::new(|| (Instant::now(), since_boot()));
+
+    fn since_boot() -> Duration {
+        Duration::try_from(clock_gettime(CLOCK)).unwrap_or_default()
+    }
+
+    let (start, at_start) = *START;
+    start + since_boot().saturating_sub(at_start)
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "macos")))]
+fn with_suspensions() -> Instant {
+    Instant::now()
+}
+
+/// Returns the time at `present` if it was `time` at `before`.
+fn later(time: i64, before: Instant, present: Instant) -> i64 {
+    let passed = present.saturating_duration_since(before).as_millis();
+    time.saturating_add(i64::try_from(passed).unwrap_or(LAST_INSTANT))
 }
 
 /// The clocks of the files that this process has open.
@@ -173,9 +225,12 @@ impl StoreClock {
     /// Returns the time now, and the milliseconds by which it has leapt ahead: leases must be moved by as
     /// much.
     pub(super) fn now_and_leap(&self, seen: i64) -> (i64, i64) {
-        let wall = to_millis(self.wall.now());
-        let present = self.wall.clock().may_be_set_wrong().then(Instant::now);
+        // All clocks are read under the lock: a reading older than the last one would count a suspension
+        // between the two again. The wall clock is read last: if the machine is suspended before that, the
+        // next reading ends the doubt.
         let mut state = lock(&self.state);
+        let present = self.wall.clock().may_be_set_wrong().then(Present::read);
+        let wall = to_millis(self.wall.now());
         (state.now(wall, seen, present), state.leap)
     }
 
@@ -208,172 +263,4 @@ pub(super) fn after(now: i64, wait: Duration) -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    use jobqueue_storage::clock::{Clock as _, ManualClock};
-    use jobqueue_storage::log::tracing::{Event, Metadata, Subscriber, span, subscriber};
-
-    /// A subscriber that panics at each event.
-    struct PanickingSubscriber;
-
-    impl Subscriber for PanickingSubscriber {
-        fn enabled(&self, _: &Metadata<'_>) -> bool {
-            true
-        }
-
-        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-            span::Id::from_u64(1)
-        }
-
-        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-        fn event(&self, _: &Event<'_>) {
-            panic!("boom")
-        }
-
-        fn enter(&self, _: &span::Id) {}
-
-        fn exit(&self, _: &span::Id) {}
-    }
-
-    /// Otherwise the panic would end the writing thread, and with it the store.
-    #[test]
-    fn subscriber_that_panics_does_not_stop_time() {
-        let wall = Arc::new(ManualClock::new());
-        let clock = StoreClock::new(Runtime::new().with_clock(wall.clone()));
-        let before = clock.now(0);
-        wall.set(wall.now() - Duration::from_secs(3600));
-        let after = subscriber::with_default(PanickingSubscriber, || clock.now(0));
-        assert_eq!(after, before);
-    }
-
-    #[test]
-    fn time_goes_on_when_the_wall_clock_steps_back() {
-        let wall = Arc::new(ManualClock::new());
-        let clock = StoreClock::new(Runtime::new().with_clock(wall.clone()));
-        let before = clock.now(0);
-        wall.set(wall.now() - Duration::from_secs(3600));
-        assert_eq!(clock.now(0), before);
-        wall.advance(Duration::from_secs(1));
-        assert_eq!(clock.now(0), before + 1000);
-    }
-
-    #[test]
-    fn time_is_never_below_what_the_file_has_seen() {
-        let clock = StoreClock::new(Runtime::new().with_clock(Arc::new(ManualClock::new())));
-        let now = clock.now(0);
-        assert_eq!(clock.now(now + 5000), now + 5000);
-        assert_eq!(clock.now(0), now + 5000);
-    }
-
-    #[test]
-    fn clock_that_is_wrong_for_a_moment_is_not_believed() {
-        let start = Instant::now();
-        let mut state = ClockState { last: 1_000_000, at: Some(start), ..ClockState::default() };
-        let mut now = |wall, second| state.now(wall, 0, Some(start + Duration::from_secs(second)));
-        assert_eq!(now(1_005_000, 5), 1_005_000);
-        let ahead = 1_000_000 + 3_600_000;
-        assert_eq!(now(ahead, 6), 1_006_000, "an hour in a second");
-        assert_eq!(now(1_007_000, 7), 1_007_000, "the clock was set right");
-        assert_eq!(now(ahead, 8), 1_008_000);
-        assert_eq!(now(ahead, 67), 1_067_000);
-        assert_eq!(now(ahead, 68), ahead, "it has stayed so for a minute");
-        assert_eq!(state.leap, ahead - 1_068_000);
-    }
-
-    #[test]
-    fn step_that_is_believed_at_once_moves_leases_too() {
-        let start = Instant::now();
-        let mut state = ClockState { last: 1_000_000, at: Some(start), ..ClockState::default() };
-        let mut now = |wall, second| state.now(wall, 0, Some(start + Duration::from_secs(second)));
-        assert_eq!(now(1_001_900, 1), 1_001_900, "rounding");
-        assert_eq!(now(1_010_900, 2), 1_010_900, "a step of eight seconds");
-        assert_eq!(state.leap, 8_000);
-    }
-
-    #[test]
-    fn leap_that_another_process_has_accepted_is_not_counted_again() {
-        let start = Instant::now();
-        let mut state = ClockState { last: 1_000_000, at: Some(start), ..ClockState::default() };
-        let mut now = |wall, seen, second| state.now(wall, seen, Some(start + Duration::from_secs(second)));
-        assert_eq!(now(5_000_000, 0, 1), 1_001_000);
-        assert_eq!(now(5_061_000, 5_060_500, 62), 5_061_000, "the file says so");
-        assert_eq!(state.leap, 0);
-    }
-
-    /// Whatever the wall clock showed in between: once it is right and time has passed, the file's time is
-    /// right.
-    #[test]
-    fn time_is_right_again_after_any_steps_of_the_wall_clock() {
-        let mut random = 0x2545_f491_4f6c_dd1d_u64;
-        for _ in 0..200 {
-            let (start, mut passed, mut state) = (Instant::now(), 0, ClockState::default());
-            let mut now = |passed: u64, wrong: i64| {
-                let right = 1_000_000_000 + passed as i64;
-                state.now(right + wrong, 0, Some(start + Duration::from_millis(passed))) - right
-            };
-            now(0, 0);
-            for step in 0..6 {
-                random ^= random << 13;
-                random ^= random >> 7;
-                random ^= random << 17;
-                let wrong = if step == 5 { 0 } else { (random >> 32) as i64 % 240_000 - 120_000 };
-                for _ in 0..(random % 90) {
-                    passed += 1_000;
-                    now(passed, wrong);
-                }
-            }
-            for _ in 0..40_000 {
-                passed += 1_000;
-                now(passed, 0);
-            }
-            let wrong = now(passed, 0);
-            assert_eq!(wrong, 0, "the file's time is wrong by {wrong} ms");
-        }
-    }
-
-    #[test]
-    fn step_back_that_is_put_right_leaves_nothing() {
-        let (start, mut state) = (Instant::now(), ClockState::default());
-        let mut now = |second: u64, wrong: i64| {
-            let right = 1_000_000_000 + 1_000 * second as i64;
-            state.now(right + wrong, 0, Some(start + Duration::from_secs(second))) - right
-        };
-        assert_eq!(now(0, 0), 0);
-        assert_eq!(now(1, -3_600_000), -1_000, "it does not go back");
-        assert!((2..200).all(|second| now(second, 0) == 0), "the hour was paid back");
-    }
-
-    /// A new clock would believe a wall clock that is briefly wrong, and all processes would follow it.
-    #[test]
-    fn handles_of_a_process_share_the_clock_of_a_file() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().canonicalize().unwrap().join("jobs.db");
-        std::fs::write(&file, "").unwrap();
-        let first = StoreClock::shared(Runtime::new(), &file);
-        assert!(Arc::ptr_eq(&first, &StoreClock::shared(Runtime::new(), &file)));
-        assert!(Arc::ptr_eq(&first, &StoreClock::of(file.to_str())), "the second handle is closed");
-        let name = folder.path().file_name().unwrap();
-        let otherwise = folder.path().join("..").join(name).join("jobs.db");
-        assert!(Arc::ptr_eq(&first, &StoreClock::of(otherwise.to_str())));
-    }
-
-    /// Both handles read the leap before either has recorded that it moved the leases.
-    #[test]
-    fn leap_that_two_handles_have_accepted_is_not_taken_back() {
-        let clock = StoreClock::after_a_leap(Runtime::new(), 3_600_000);
-        for _ in 0..2 {
-            clock.leases_were_moved(3_600_000);
-        }
-        assert_eq!(clock.now_and_leap(0).1, 0);
-    }
-
-    #[test]
-    fn no_wait_overflows() {
-        assert_eq!(after(1, Duration::MAX), LAST_INSTANT);
-        assert_eq!(after(1, Duration::from_nanos(1)), 2);
-    }
-}
+mod tests;

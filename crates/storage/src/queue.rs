@@ -193,8 +193,9 @@ pub enum Created {
 pub struct QueueProperties {
     /// The queue's metadata.
     pub metadata: Metadata,
-    /// The number of messages, invisible ones included. It is never zero while there are messages, and never
-    /// below the real number unless the storage says that it estimates.
+    /// The number of messages, invisible ones included. It is never zero while there are messages. Unless the
+    /// storage says that it estimates, it is never below the real number at the time of the count, which may
+    /// be some time ago.
     pub approximate_count: u64,
     /// The storage's time of the answer; `None` if it does not return it. Ages of messages are measured
     /// against it.

@@ -35,16 +35,19 @@ impl SendOptions {
 
     jobqueue_storage::setters! {
         /// Sets the time before which the job does not run: up to 10 years. A message with a delay of more
-        /// than 7 days hops, that is, it is received and put back every 7 days.
+        /// than 7 days hops, that is, it is received and put back every 7 days. On SQLite a step of the wall
+        /// clock ahead [shortens it](crate::guide::storages#the-clock).
         delay(delay: Duration);
 
-        /// Sets the point in time before which the job does not run, by the sender's clock.
+        /// Sets the point in time before which the job does not run, by the sender's clock. It is stored as
+        /// a [delay](Self::delay) from the time of the send.
         at(moment: SystemTime) => at;
 
         /// Sets the time after which the message expires, processed or not: at least 1 second, and longer
         /// than the delay. The default is never. No handler begins in the last second: a message that lives
         /// for a second after its delay never runs. A program that receives the message by hand in that
-        /// second gets a delivery whose lease is lost. The token of a running handler also fires by then.
+        /// second gets a delivery whose lease is lost. The token of a running handler also fires by then. On
+        /// SQLite a step of the wall clock ahead [shortens it](crate::guide::storages#the-clock).
         ttl(ttl: Duration);
 
         /// Sets the key, the subject of the message, instead of the field marked `key`.

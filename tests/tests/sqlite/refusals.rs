@@ -185,6 +185,10 @@ async fn a_newer_schema_is_refused() {
     filled(&path, 1).await;
     Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = refused(&path).await;
+    assert!(error.to_string().contains("set it back to 5"), "another program has set it: {error}");
+    let newer = "CREATE TABLE jobqueue_newer (a INTEGER) STRICT";
+    Connection::open(&path).unwrap().execute_batch(newer).unwrap();
+    let error = refused(&path).await;
     assert!(error.to_string().contains("newer version"), "{error}");
     assert!(error.to_string().contains("user_version"), "another program may have set it: {error}");
 }

@@ -92,7 +92,7 @@ fn other_version(version: i64, has_newest_tables: bool) -> String {
     let set_back = format!(
         "if a program has set `PRAGMA user_version` for tables of its own, set it back to {number}: it belongs to jobqueue"
     );
-    if version > newest as i64 {
+    if version > newest as i64 && !has_newest_tables {
         return format!(
             "the file has schema version {version}, this program supports 1 to {newest}; use a newer version of jobqueue, or, {set_back}"
         );
@@ -141,7 +141,9 @@ pub(super) fn require_unchanged(connection: &Connection) -> Result<(), Cause> {
     if version == MIGRATIONS.len() as i64 {
         return Ok(());
     }
-    Err(Cause::new(StoreErrorKind::Stopped, other_version(version, true)))
+    let tables: Option<String> = connection.query_row(TABLES, [], |row| row.get(0)).map_err(from_sql)?;
+    let has_newest_tables = tables == Some(newest_tables()?);
+    Err(Cause::new(StoreErrorKind::Stopped, other_version(version, has_newest_tables)))
 }
 
 /// Migrates the file to the newest schema; returns true if it changed anything. If several processes try at

@@ -122,6 +122,19 @@ fn statistics_of_a_full_or_locked_file_stay() {
     assert!(forget_statistics(&connection).unwrap());
 }
 
+/// With the number that it was set back to, all programs of this version would use the newer tables.
+#[test]
+fn only_a_number_that_was_set_by_others_is_to_be_set_back() {
+    let connection = crate::tests::file(&[]);
+    connection.pragma_update(None, "user_version", 99).unwrap();
+    let advice = || require_unchanged(&connection).unwrap_err().error("peek", "mails").to_string();
+    let (of_number, number) = (advice(), format!("set it back to {}", MIGRATIONS.len()));
+    assert!(of_number.contains(&number) && !of_number.contains("newer version"), "{of_number}");
+    connection.execute_batch("CREATE TABLE jobqueue_newer (a INTEGER) STRICT").unwrap();
+    let of_tables = advice();
+    assert!(of_tables.contains("use a newer version") && !of_tables.contains(&number), "{of_tables}");
+}
+
 /// The time at which the next test opens the file, in milliseconds.
 const NOW: i64 = 1_000_000;
 

@@ -14,6 +14,8 @@
 //!   messages go; messages of all generations are delivered. [`Sharded::retire`] deletes the shards of former
 //!   generations when they are empty and no process can still use an old map, since no process puts by a map
 //!   older than the refresh interval.
+//! - **Deletion.** The home queue is deleted last, so that a deletion that was interrupted can be repeated.
+//!   Until then a put or a reader may create shards again: programs that use the queue must end before.
 //! - **Dead-letter queues** are not spread unless they are configured by name.
 //! - **Blobs** are in the first account.
 //!
