@@ -127,8 +127,8 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Removes blobs concurrently until the limit is reached or the sweep is stopped. Removals that have begun
-    /// by then come to their end.
+    /// Removes blobs concurrently until the limit is reached or the sweep is stopped. Removals that have
+    /// begun by then come to their end.
     ///
     /// # Errors
     /// The last of [`MAX_FAILURES`] failures in a row.

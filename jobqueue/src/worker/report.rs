@@ -33,8 +33,8 @@ pub struct Report {
     /// Deliveries whose messages reached the end of their time to live: their handlers were cancelled, or did
     /// not begin.
     pub expired: u64,
-    /// Deliveries whose handlers were cancelled by the shutdown: these ended within the grace, or were dropped
-    /// after it.
+    /// Deliveries whose handlers were cancelled by the shutdown: these ended within the grace, or were
+    /// dropped after it.
     pub cancelled: u64,
     /// Deliveries that had not ended when the grace was over: their handlers blocked their threads, or their
     /// messages were being deleted, put back or moved. The messages become visible again when their leases

@@ -212,7 +212,7 @@ async fn sweep_that_is_stopped_ends_within_its_page() {
     assert_eq!(blobs(&storage).await.len(), 500 - 64);
 }
 
-// round 29, core 1: each blob of the page was tried, for 8 minutes here and for more than an hour of a full page.
+// round 29, core 1: each blob of the page was tried, for 8 minutes here, and for more than an hour of 5,000.
 #[tokio::test(start_paused = true)]
 async fn sweep_ends_soon_while_the_storage_hangs() {
     let faulty = expired().await;
