@@ -22,9 +22,9 @@ pub(crate) const CONTAINERS: &[SweptContainer] = &[
 /// [`WorkerBuilder::sweep_every`](crate::WorkerBuilder::sweep_every) is set.
 ///
 /// # Errors
-/// [`Storage`](crate::ErrorKind::Storage) if a listing or the count of a queue fails. Blobs that were already
-/// removed stay removed, and the error contains their number. A blob that cannot be removed causes no error;
-/// it is counted.
+/// [`Storage`](crate::ErrorKind::Storage) if a listing or the count of a queue fails, or 96 removals in a row
+/// because the storage throttles or cannot be reached. Blobs that were already removed stay removed, and the
+/// error contains their number. Any other blob that cannot be removed causes no error; it is counted.
 ///
 /// # Cancel safety
 /// If the future is dropped, the sweep stops; another can be started at any time.

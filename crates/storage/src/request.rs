@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use tokio_util::sync::CancellationToken;
+
 use super::{DeadLetterCause, MessageRef, PopReceipt};
 
 /// A message to add.
@@ -182,7 +184,7 @@ debug_fields! {
 }
 
 /// The arguments of [`Upkeep::sweep`](super::Upkeep::sweep).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct SweepLeftovers {
     /// Leftovers that were written later than this time stay.
@@ -191,12 +193,19 @@ pub struct SweepLeftovers {
     pub dry_run: bool,
     /// The maximum number of leftovers to remove; `None` is no limit.
     pub limit: Option<u64>,
+    /// Ends the sweep early when it fires: no further leftovers are removed.
+    pub stop: CancellationToken,
 }
 
 impl SweepLeftovers {
     /// Returns the arguments to remove all leftovers written before a time.
     pub fn new(older_than: SystemTime) -> Self {
-        Self { older_than, dry_run: false, limit: None }
+        Self { older_than, dry_run: false, limit: None, stop: CancellationToken::new() }
+    }
+
+    /// Returns whether a sweep is over that has removed this number of leftovers.
+    pub fn is_over(&self, removed: u64) -> bool {
+        self.stop.is_cancelled() || self.limit.is_some_and(|limit| removed >= limit)
     }
 
     setters! {
@@ -205,6 +214,9 @@ impl SweepLeftovers {
 
         /// Sets the maximum number of leftovers to remove; `None` is no limit.
         with_limit(limit from Option<u64>);
+
+        /// Sets the token that ends the sweep early.
+        with_stop(stop: CancellationToken);
     }
 }
 

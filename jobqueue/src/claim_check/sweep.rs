@@ -6,6 +6,7 @@
 //! count of a queue is never 0 while the queue has messages.
 
 use std::collections::HashMap;
+use std::iter;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
@@ -24,6 +25,9 @@ use crate::storage::{
 const MIN_AGE_WITHOUT_EXPIRY: Duration = Duration::from_secs(8 * 86_400);
 /// The number of blobs that are removed concurrently.
 const CONCURRENT_REMOVALS: usize = 32;
+/// The number of removals that fail in a row, because the storage throttles or cannot be reached, after which
+/// a sweep ends: each may take half a minute, and a page has 5,000 blobs.
+const MAX_FAILURES: usize = 3 * CONCURRENT_REMOVALS;
 /// The number of times that a listing is requested again if the storage could not serve it.
 const RESENDS: u32 = 4;
 
@@ -110,10 +114,11 @@ impl Sweep<'_> {
                     garbage.push((BlobName::new(container.clone(), name)?, properties));
                 }
             }
-            self.remove_all(swept_container, garbage, swept).await;
+            let removed = self.remove_all(swept_container, garbage, swept).await;
             if let Some(listener) = &self.options.progress {
                 listener(swept);
             }
+            removed?;
             match page.next {
                 Some(next) => marker = Some(next),
                 None => break,
@@ -122,32 +127,50 @@ impl Sweep<'_> {
         Ok(())
     }
 
-    /// Removes blobs concurrently until the limit is reached.
+    /// Removes blobs concurrently until the limit is reached or the sweep is stopped. Removals that have
+    /// begun by then come to their end.
+    ///
+    /// # Errors
+    /// The last of [`MAX_FAILURES`] failures in a row.
     async fn remove_all(
         &self,
         container: SweptContainer,
         garbage: Vec<(BlobName, BlobProperties)>,
         swept: &mut SweepReport,
-    ) {
-        let mut garbage = garbage.into_iter();
+    ) -> Result<(), StoreError> {
+        let (mut garbage, mut failures) = (garbage.into_iter(), 0);
         while !self.is_full(swept) && garbage.len() > 0 {
             let room = self.options.limit.map(|limit| limit - swept.removed);
             let room = room.and_then(|room| usize::try_from(room).ok()).unwrap_or(usize::MAX);
-            let removals = garbage.by_ref().take(room).map(|(blob, properties)| async move {
+            let unless_stopped =
+                iter::from_fn(|| garbage.next().filter(|_| !self.options.stop.is_cancelled()));
+            let removals = unless_stopped.take(room).map(|(blob, properties)| async move {
                 (self.remove(container, &blob, &properties).await, properties.length)
             });
             let mut removals = stream::iter(removals).buffer_unordered(CONCURRENT_REMOVALS);
             while let Some((removal, length)) = removals.next().await {
-                match removal {
-                    Removal::Removed => {
-                        swept.removed += 1;
-                        swept.bytes += length;
+                let is_removed = match removal {
+                    Err(error) => {
+                        crate::log::debug!(%error, "removing a blob failed");
+                        swept.failed += 1;
+                        // An error of this blob alone, such as its lease, says nothing about the storage.
+                        let is_outage = error.is_retryable() || error.is_ambiguous();
+                        failures = if is_outage { failures + 1 } else { 0 };
+                        if failures >= MAX_FAILURES {
+                            return Err(error);
+                        }
+                        continue;
                     }
-                    Removal::NeededAgain => {}
-                    Removal::Failed => swept.failed += 1,
+                    Ok(is_removed) => is_removed,
+                };
+                failures = 0;
+                if is_removed {
+                    swept.removed += 1;
+                    swept.bytes += length;
                 }
             }
         }
+        Ok(())
     }
 
     /// Lets the adapter of the queues sweep its private data.
@@ -157,7 +180,10 @@ impl Sweep<'_> {
         else {
             return Ok(());
         };
-        let leftovers = SweepLeftovers::new(older_than).with_dry_run(self.options.dry_run).with_limit(limit);
+        let leftovers = SweepLeftovers::new(older_than)
+            .with_dry_run(self.options.dry_run)
+            .with_limit(limit)
+            .with_stop(self.options.stop.clone());
         let more = self.storage.queues().sweep(leftovers).await?;
         swept.seen += more.seen;
         swept.removed += more.removed;
@@ -235,29 +261,22 @@ impl Sweep<'_> {
         }
     }
 
+    /// Removes a blob; in a dry run, every blob counts as removed. Returns false if the blob was written
+    /// again, with another expiry, after it was listed.
     async fn remove(
         &self,
         container: SweptContainer,
         blob: &BlobName,
         properties: &BlobProperties,
-    ) -> Removal {
+    ) -> Result<bool, StoreError> {
         if self.options.dry_run {
-            Removal::Removed
+            Ok(true)
         } else if container.is_reused {
             delete_unchanged(self.storage, blob, properties).await
         } else {
-            delete(self.storage, blob).await
+            delete(self.storage, blob).await.map(|()| true)
         }
     }
-}
-
-/// The result of removing a blob; in a dry run, every blob counts as removed.
-enum Removal {
-    Removed,
-    /// The blob was written again, with another expiry, after it was listed.
-    NeededAgain,
-    /// The blob is leased, or the storage failed.
-    Failed,
 }
 
 /// Returns the attempts of a request, which is sent again up to `resends` times if the storage could not
@@ -266,24 +285,21 @@ fn tries(storage: &Storage, resends: u32) -> Tries {
     Tries::brief(storage.runtime(), resends, resends)
 }
 
-async fn delete(storage: &Storage, blob: &BlobName) -> Removal {
+async fn delete(storage: &Storage, blob: &BlobName) -> Result<(), StoreError> {
     match tries(storage, 0).run(|| storage.blobs().delete_blob(blob, None)).await {
-        Err(error) if error.kind() != StoreErrorKind::BlobNotFound => {
-            crate::log::debug!(%error, "removing a blob failed");
-            Removal::Failed
-        }
-        _ => Removal::Removed,
+        Err(error) if error.kind() == StoreErrorKind::BlobNotFound => Ok(()),
+        deleted => deleted,
     }
 }
 
-/// Deletes a blob unless its metadata, and so its expiry, has changed since it was listed.
-async fn delete_unchanged(storage: &Storage, blob: &BlobName, listed: &BlobProperties) -> Removal {
-    let Ok(leases) = storage.leases() else { return Removal::Failed };
+/// Deletes a blob unless its metadata, and so its expiry, has changed since it was listed. Returns whether it
+/// deleted the blob.
+async fn delete_unchanged(
+    storage: &Storage,
+    blob: &BlobName,
+    listed: &BlobProperties,
+) -> Result<bool, StoreError> {
     let lease = LeaseId::random(storage.runtime());
     let is_same = |found: &BlobProperties| found.metadata == listed.metadata;
-    match delete_if_same(&**storage.blobs(), &**leases, blob, lease, is_same).await {
-        Ok(true) => Removal::Removed,
-        Ok(false) => Removal::NeededAgain,
-        Err(_) => Removal::Failed,
-    }
+    delete_if_same(&**storage.blobs(), &**storage.leases()?, blob, lease, is_same).await
 }

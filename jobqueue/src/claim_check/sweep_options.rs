@@ -79,7 +79,8 @@ impl SweepOptions {
     }
 
     jobqueue_storage::setters! {
-        /// Ends the sweep early when `token` fires: no further blobs are removed.
+        /// Ends the sweep early when `token` fires: no further removal begins. The report counts the
+        /// removals, at most 32, that have begun by then.
         stop(token: CancellationToken) => stop;
 
         /// Sets the maximum number of blobs to remove.

@@ -125,9 +125,10 @@ impl Context {
     /// time.
     ///
     /// Two deliveries that run at the same moment may both run the effect; both return the result that was
-    /// recorded first. A crash, or the end of the lease, between the effect and the record also lets the
-    /// effect run again: pass the id of the job and `key` on to services that support idempotency keys. `key`
-    /// alone is the same for all jobs.
+    /// recorded first. A machine that sleeps, or a virtual machine that is paused, beyond the end of the
+    /// lease also leads to two such deliveries: the lease counts as held until its next renewal. A crash, or
+    /// the end of the lease, between the effect and the record also lets the effect run again: pass the id of
+    /// the job and `key` on to services that support idempotency keys. `key` alone is the same for all jobs.
     ///
     /// # Errors
     /// The error of `effect`; nothing is recorded then. [`is_lease_lost`](Error::is_lease_lost) if the lease

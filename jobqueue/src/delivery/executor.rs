@@ -141,6 +141,8 @@ pub(crate) struct DeliveryReport {
     pub(crate) outcome: Outcome,
     /// True if the job was admitted to its handler.
     pub(crate) attempted: bool,
+    /// True if a shutdown has cancelled the handler.
+    pub(crate) cancelled: bool,
     /// The run time of the handler; zero if it did not run.
     pub(crate) ran: Duration,
     /// The time that the message waited until this delivery.
@@ -165,6 +167,7 @@ impl DeliveryReport {
             job: None,
             outcome: Outcome::LeaseLost,
             attempted: false,
+            cancelled: false,
             ran: Duration::ZERO,
             waited,
             error: None,

@@ -119,6 +119,7 @@ impl Executor {
         } else {
             ended.map(|()| output)
         };
+        report.cancelled = matches!(ended, Err(HandlerEnd::Shutdown));
         self.conclude(leased_job, &info, registration.defaults.backoff, ended, is_slot_free).await
     }
 
@@ -156,10 +157,7 @@ impl Executor {
             }
             Err(HandlerEnd::Cancelled(error)) => self.after_cancellation(info, error.as_deref()),
             Err(HandlerEnd::LeaseLost) => Disposition::Abandon,
-            Err(HandlerEnd::Shutdown) => {
-                self.state.count_cancelled();
-                Disposition::Release(Duration::ZERO)
-            }
+            Err(HandlerEnd::Shutdown) => Disposition::Release(Duration::ZERO),
         }
     }
 

@@ -68,8 +68,6 @@ pub(crate) struct DeliveryState {
     /// The deliveries whose handlers are running. A shutdown abandons those that do not end in time.
     running: Mutex<BTreeMap<u64, Arc<LeasedJob>>>,
     next_run: AtomicU64,
-    /// The number of handlers that a shutdown has cancelled and that ended within the grace.
-    cancelled: AtomicU64,
     /// The queues that handlers send to.
     opened: Mutex<HashMap<QueueName, Arc<OnceCell<Arc<QueueCore>>>>>,
     /// The data of the worker's record; empty if the worker keeps no record.
@@ -96,7 +94,6 @@ impl DeliveryState {
             queue_options: Mutex::new(queue_options),
             running: Mutex::default(),
             next_run: AtomicU64::new(0),
-            cancelled: AtomicU64::new(0),
             opened: Mutex::default(),
             tracker: OnceLock::new(),
         }
@@ -162,15 +159,6 @@ impl DeliveryState {
             leased_job.lease.end_transactions();
             leased_job.lease.abandon();
         }
-    }
-
-    pub(super) fn count_cancelled(&self) {
-        self.cancelled.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Returns the number of handlers that a shutdown has cancelled and that ended within the grace.
-    pub(crate) fn cancelled_handlers(&self) -> u64 {
-        self.cancelled.load(Ordering::Relaxed)
     }
 }
 

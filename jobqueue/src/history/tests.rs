@@ -271,7 +271,14 @@ async fn search_lists_only_the_days_of_its_range() {
     assert_eq!(newest.listings, 3, "a page of all, then the newest days");
     let all_days = search(None, at(days(60) - 1), 1_000).await;
     assert_eq!(all_days.entries, 120);
-    assert_eq!(all_days.listings, 1 + 31 + 2, "31 days, then the rest");
+    assert_eq!(all_days.listings, 1 + 31 + 2, "31 days, then a month");
+    // round 29, coordination 3: the days before these were listed although the time was over.
+    faulty.plan(Operation::GetBlob, 31, Fault::DelayBefore(Duration::from_secs(6)));
+    let last_days = search(None, at(days(60) - 1), 1_000).await;
+    assert_eq!(last_days.entries, 31 * 2);
+    assert_eq!(last_days.listings, 1 + 31, "nothing more after five seconds");
+    let earlier = search(None, at(days(29) - 1), 1_000).await;
+    assert_eq!(earlier.entries, 29 * 2, "where the search ended, the next begins");
 }
 
 #[tokio::test(start_paused = true)]

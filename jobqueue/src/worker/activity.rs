@@ -89,11 +89,6 @@ impl Activity {
         });
     }
 
-    /// Returns the number of deliveries that have not ended.
-    pub(super) fn in_flight(&self) -> usize {
-        self.lock().in_flight
-    }
-
     pub(super) fn found_empty(&self, poller: usize, generation: u64) {
         self.change(|state| state.empty_at[poller] = Some(generation));
     }

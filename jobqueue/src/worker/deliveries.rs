@@ -37,6 +37,7 @@ impl Deliveries {
     /// Runs a delivery to its end in a task. If the worker has been stopped, puts the message back instead.
     pub(super) fn start(self: &Arc<Self>, message: Box<Incoming>, guard: DeliveryGuard) {
         let (deliveries, stopped) = (Arc::clone(self), self.stop.is_cancelled());
+        self.state.report().begin();
         self.spawn(async move {
             let Self { state, executor, stop, abort, .. } = &*deliveries;
             // Declared first and thus dropped last, even if the delivery is dropped half-way.
@@ -44,7 +45,7 @@ impl Deliveries {
             if stopped {
                 // Boxed for the same reason as the next future.
                 let report = Box::pin(executor.put_back(message, &guard)).await;
-                state.report().count(&report.outcome);
+                state.report().count(&report);
                 return;
             }
             // Boxed, so that the futures and tasks around it stay small.

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use crate::delivery::DeliveryReport;
 use crate::job::outcome::Outcome;
 
 /// The counts of a worker's deliveries, returned when the worker has stopped.
@@ -32,7 +33,8 @@ pub struct Report {
     /// Deliveries whose messages reached the end of their time to live: their handlers were cancelled, or did
     /// not begin.
     pub expired: u64,
-    /// Handlers that were cancelled by the shutdown and ended within the grace.
+    /// Deliveries whose handlers were cancelled by the shutdown: these ended within the grace, or were
+    /// dropped after it.
     pub cancelled: u64,
     /// Deliveries that had not ended when the grace was over: their handlers blocked their threads, or their
     /// messages were being deleted, put back or moved. The messages become visible again when their leases
@@ -42,8 +44,16 @@ pub struct Report {
 }
 
 impl Report {
-    pub(super) fn count(&mut self, outcome: &Outcome) {
-        let counter = match outcome {
+    /// Counts a delivery that begins: as abandoned until its end is counted.
+    pub(super) fn begin(&mut self) {
+        self.abandoned += 1;
+    }
+
+    /// Counts the end of a delivery that has begun.
+    pub(super) fn count(&mut self, ended: &DeliveryReport) {
+        self.abandoned -= 1;
+        self.cancelled += u64::from(ended.cancelled);
+        let counter = match ended.outcome {
             Outcome::Completed => &mut self.completed,
             Outcome::Retried(_) => &mut self.retried,
             Outcome::DeadLettered(_) => &mut self.dead_lettered,

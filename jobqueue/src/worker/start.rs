@@ -264,7 +264,7 @@ impl RunningWorker {
         let _ = tokio::time::timeout(BACKGROUND_TIMEOUT, pollers.wait()).await;
         stop_deliveries(state).await;
         tasks.close();
-        let report = end_handlers(state, tasks, &self.activity).await;
+        let report = end_handlers(state, tasks).await;
         let state = Arc::clone(state);
         if let Some(presence) = self.presence {
             presence.end().await;
@@ -351,26 +351,22 @@ fn end_leases(state: Arc<WorkerState>) {
 /// Waits for the running handlers, then cancels the handlers that are left, then abandons the deliveries that
 /// are left. The returned report counts each delivery once: a delivery that has not ended by then is
 /// abandoned, even if its end is on its way.
-async fn end_handlers(state: &WorkerState, tasks: &TaskTracker, activity: &Activity) -> Report {
-    let report = || {
-        let (report, cancelled) = (state.report().clone(), state.delivery_state.cancelled_handlers());
-        Report { cancelled, ..report }
-    };
+async fn end_handlers(state: &WorkerState, tasks: &TaskTracker) -> Report {
     if tokio::time::timeout(state.options.shutdown_timeout, tasks.wait()).await.is_ok() {
-        return report();
+        return state.report().clone();
     }
     state.delivery_state.cancel.cancel();
     // First the grace of the handlers and time to settle. Then `settle_now` makes deliveries stop waiting and
     // put their messages back.
     for time in [state.delivery_state.options.cancel_grace + SETTLE_TIME, SETTLE_TIME] {
         if tokio::time::timeout(time, tasks.wait()).await.is_ok() {
-            return report();
+            return state.report().clone();
         }
         state.delivery_state.settle_now.cancel();
     }
     // The other deliveries block their threads or still settle. Their messages reappear after their leases.
     state.delivery_state.abandon_running();
-    Report { abandoned: activity.in_flight() as u64, ..report() }
+    state.report().clone()
 }
 
 /// Sweeps at the configured interval until `stop` fires. The first sweep comes after a random part of the

@@ -44,7 +44,7 @@ impl WorkerState {
     /// Records an ended delivery in the report, the health, the journal and the worker's record.
     pub(super) fn record(&self, queue: &QueueName, report: &DeliveryReport) {
         let DeliveryReport { job, outcome, ran, error, .. } = report;
-        self.report().count(outcome);
+        self.report().count(report);
         if report.lease_expired {
             self.health.note_lease_expired();
         }

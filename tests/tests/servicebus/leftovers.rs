@@ -1,14 +1,15 @@
 //! Texts in blobs that crashes have left behind, and the sweep that removes them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jobqueue::QueueName;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::storage::{
-    ContainerName, DeadLetterCause, DeadLetterMessage, GetMessages, PutMessage, UpdateMessage,
+    ContainerName, DeadLetterCause, DeadLetterMessage, GetMessages, PutMessage, SweepLeftovers, UpdateMessage,
 };
 use jobqueue_test_support::servicebus::is_excluded;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use super::{Bench, MINUTE, later};
 
@@ -104,6 +105,23 @@ async fn texts_of_messages_that_are_gone_are_removed_after_the_grace() {
     assert_eq!(bench.sweep(true).await, 1, "before the grace, and in a dry run");
     assert_eq!(bench.sweep(false).await, 1);
     assert_eq!(bench.texts().await.len(), 0);
+}
+
+// round 29, core 1: the texts of every queue were still removed.
+#[tokio::test]
+async fn sweep_that_is_stopped_removes_no_text() {
+    let bench = Bench::new();
+    let leased = bench.leased("a").await;
+    bench.update(&leased.message, UpdateMessage::new(MINUTE).with_text("step 1".to_owned())).await.unwrap();
+    bench.emulator.advance(MINUTE);
+    bench.store().clear(&bench.queue).await.unwrap();
+    let (old, stop) = (SystemTime::now() + DAYS, CancellationToken::new());
+    stop.cancel();
+    let swept = bench.store().sweep(SweepLeftovers::new(old).with_stop(stop)).await.unwrap();
+    assert_eq!(swept.removed, 0);
+    assert_eq!(bench.texts().await.len(), 1);
+    let swept = bench.store().sweep(SweepLeftovers::new(old)).await.unwrap();
+    assert_eq!(swept.removed, 1);
 }
 
 #[tokio::test]

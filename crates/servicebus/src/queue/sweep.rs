@@ -32,16 +32,22 @@ pub(super) async fn sweep(
     })
     .await?;
     for queue in with_old {
+        if leftovers.is_over(swept.removed) {
+            break;
+        }
         let mut blobs = old_of(queues, &queue, leftovers.older_than).await?;
         let of_queue = blobs.len() as u64;
-        let is_read = keep_unused(queues, &queue, &mut blobs).await.unwrap_or_else(|error| {
+        // A long queue takes long to read.
+        let read = leftovers.stop.run_until_cancelled(keep_unused(queues, &queue, &mut blobs)).await;
+        let Some(read) = read else { break };
+        let is_read = read.unwrap_or_else(|error| {
             log::warn!(%queue, %error, "the texts of a queue are not swept");
             // Without the claim Manage the texts stay, which is not a failure.
             swept.failed += if error.is_unauthorized() { 0 } else { of_queue };
             false
         });
         for (name, bytes) in blobs.into_iter().filter(|_| is_read) {
-            if leftovers.limit.is_some_and(|limit| swept.removed >= limit) {
+            if leftovers.is_over(swept.removed) {
                 return Ok(swept);
             }
             remove(queues, &name, bytes, leftovers.dry_run, &mut swept).await?;

@@ -197,8 +197,11 @@ impl Upkeep for ShardedQueues {
     async fn sweep(&self, leftovers: SweepLeftovers) -> Result<SweptLeftovers, StoreError> {
         let mut all = SweptLeftovers::default();
         for (_, storage) in &self.maps.options.accounts {
+            if leftovers.is_over(all.removed) {
+                break;
+            }
             let limit = leftovers.limit.map(|limit| limit.saturating_sub(all.removed));
-            let swept = storage.queues.sweep(leftovers.with_limit(limit)).await?;
+            let swept = storage.queues.sweep(leftovers.clone().with_limit(limit)).await?;
             all.seen += swept.seen;
             all.removed += swept.removed;
             all.bytes += swept.bytes;

@@ -208,9 +208,10 @@ impl WorkerBuilder {
         settings_refresh(every: Duration) => core.settings_refresh;
     }
 
-    /// Sets a policy that decides about every failure: retry or dead-letter. If it returns `None`, the error
-    /// itself decides. The poison threshold bounds the attempts in either case. A
-    /// [snooze](crate::JobError::snooze) is not a failure: the policy is not called.
+    /// Sets a policy that decides about every failure: retry, dead-letter or snooze. If it returns `None`,
+    /// the error itself decides. The poison threshold bounds the attempts in either case, but not the snoozes
+    /// of the policy, which count no attempt. A [snooze](crate::JobError::snooze) of the handler is not a
+    /// failure: the policy is not called.
     pub fn retry_policy(
         mut self,
         policy: impl Fn(&JobError, &JobInfo) -> Option<Verdict> + Send + Sync + 'static,
@@ -265,8 +266,9 @@ impl WorkerBuilder {
     /// ([`Delivery::dead_letter`](crate::Delivery::dead_letter)). After a crash it may be called twice. If no
     /// dead letter may be missed, read the [dead-letter queue](crate::dead_letters::DeadLetters) instead.
     ///
-    /// A hook has 30 seconds. The worker waits for it and keeps the job's slot. If the hook panics, the
-    /// worker logs the panic. Hooks run in the order in which they were added.
+    /// A hook has 30 seconds. The worker waits for it and keeps the job's slot, or, for a message that did
+    /// not run, a place among the messages that settle if one is free. If the hook panics, the worker logs
+    /// the panic. Hooks run in the order in which they were added.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
