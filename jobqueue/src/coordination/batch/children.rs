@@ -171,7 +171,10 @@ impl Ledger<'_> {
     pub(super) async fn check_announced(&self, children: u64) -> Result<(), Error> {
         let names: Vec<ChildRecord> =
             self.read(&self.id.roster(children / GROUP_SIZE)?).await?.unwrap_or_default();
-        if names.len() as u64 == children % GROUP_SIZE { Ok(()) } else { Err(other_children(&self.id)) }
+        if names.len() as u64 == children % GROUP_SIZE {
+            return Ok(());
+        }
+        Err(if self.is_swept().await? { self.swept_during_start() } else { other_children(&self.id) })
     }
 }
 

@@ -24,7 +24,9 @@ async fn child_costs_at_most_four_requests() {
     let join = |_: Join| async { Ok::<_, JobError>(()) };
     let worker = worker(&storage).state(log).handle(slice).handle(join).build().unwrap();
     let _ = worker.run_until_idle().await.unwrap();
-    assert_eq!(faulty.calls_of(Operation::Delete) as u64, CHILDREN + 1);
+    // Two children that end together may both send the continuation.
+    let deletions = faulty.calls_of(Operation::Delete) as u64;
+    assert!((CHILDREN + 1..=CHILDREN + 2).contains(&deletions), "{deletions} deletions");
     // On Azure a list of messages has a request for each.
     let others = faulty.calls().iter().filter(|call| call.operation != Operation::PutAll).count() as u64;
     let requests = (others + CHILDREN) as f64 / CHILDREN as f64;
@@ -178,8 +180,8 @@ async fn copy_of_a_child_that_has_handed_over_waits_for_the_inner_batch() {
     storage.blobs().delete_blob(&blob("b/cursor"), None).await.unwrap();
     send().await.then(&Join {}).await.unwrap();
     let has_sent = async |_: Page| Ok::<_, JobError>(());
-    let report = builder(&storage, &log).handle(has_sent).build().unwrap().run_until_idle().await.unwrap();
-    assert_eq!(report.completed, 1);
+    let second = builder(&storage, &log).handle(has_sent).build().unwrap();
+    assert_eq!(second.run_until(after(600)).await.unwrap().completed, 1);
     assert!(log.joins.lock().unwrap().is_empty(), "the inner batch has not ended");
     run(&storage, &log).await;
     assert_eq!(*log.joins.lock().unwrap(), [[Ok(Some(33))]]);
