@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use jobqueue::__internals::connect_existing;
-use jobqueue::storage::StoreError;
-use jobqueue::{Error, ErrorKind, Storage};
+use jobqueue::storage::{StoreError, StoreErrorKind};
+use jobqueue::{Error, Storage};
 use jobqueue_admin::{AccessLevel, Action, Admin, JobReference};
 
 use crate::args::Global;
@@ -108,9 +108,7 @@ impl Session {
         choice.check(need)?;
         // Creates no storage at a mistyped place, and migrates none although this program may be newer.
         let (storage, needs_creation) = match connect_existing(&choice.storage).await {
-            Err(error) if need == Need::Create && error.kind() == ErrorKind::Configuration => {
-                (choice.placeholder(&error), true)
-            }
+            Err(error) if need == Need::Create => (choice.placeholder(error)?, true),
             opened => (opened?, false),
         };
         Ok(Self { needs_creation, ..Self::new(global, &choice, need, storage)? })
@@ -217,12 +215,15 @@ impl Choice {
     }
 
     /// Returns an empty storage in memory that has the name of the storage to create, for the records of its
-    /// creation. `refused` is the error of the attempt to open that storage.
-    fn placeholder(&self, refused: &Error) -> Storage {
+    /// creation. `refused` is the error of the attempt to open that storage; if the storage is not merely
+    /// missing or old, returns that error.
+    fn placeholder(&self, refused: Error) -> Result<Storage, Error> {
+        let cause = StoreError::in_chain(&refused);
+        let cause = cause.filter(|cause| cause.kind() == StoreErrorKind::NotPrepared);
+        let Some(subject) = cause.map(|cause| cause.subject().to_owned()) else { return Err(refused) };
+        let name = self.file().map_or(subject, |file| format!("sqlite:{file}"));
         let empty = Storage::memory();
-        let file = self.file().map(|file| format!("sqlite:{file}"));
-        let name = file.or(StoreError::in_chain(refused).map(|error| error.subject().to_owned()));
-        Storage::new(Arc::clone(empty.queues().store()), Arc::clone(empty.blobs()), name.unwrap_or_default())
+        Ok(Storage::new(Arc::clone(empty.queues().store()), Arc::clone(empty.blobs()), name))
     }
 
     /// Refuses a change in the default context, and prints a message if a command reads from it.
