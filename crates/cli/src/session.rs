@@ -82,7 +82,7 @@ impl Session {
             ));
         }
         let session = Self::open_choice(global, choose(global)?, need).await?;
-        if matches!(need, Need::Change | Need::Create) {
+        if matches!(need, Need::Inspect | Need::Change | Need::Create) {
             note_unknown_operator(global);
         }
         Ok(session)
@@ -315,15 +315,16 @@ fn polls_are_billed(storage: &str) -> bool {
 const UNKNOWN_OPERATOR: &str = "unknown";
 
 fn operator(global: &Global) -> Option<String> {
-    let login = || ["USER", "USERNAME", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
-    global.operator.clone().or_else(login).filter(|name| !name.is_empty())
+    let logins = ["USER", "USERNAME", "LOGNAME"].iter().filter_map(|name| std::env::var(name).ok());
+    // An empty variable names nobody, and hides no other name.
+    global.operator.clone().into_iter().chain(logins).find(|name| !name.is_empty())
 }
 
-/// Prints under which name changes are recorded, if the name of the operator is unknown.
+/// Prints under which name changes and inspections are recorded, if the name of the operator is unknown.
 pub(crate) fn note_unknown_operator(global: &Global) {
     if operator(global).is_none() {
         say(&format!(
-            "changes are recorded under the name `{UNKNOWN_OPERATOR}`: add --operator NAME or set \
+            "changes and inspections are recorded under the name `{UNKNOWN_OPERATOR}`: add --operator NAME or set \
              JOBQUEUE_OPERATOR"
         ));
     }
