@@ -117,6 +117,16 @@ async fn page_of_a_job_that_is_gone_is_not_refreshed() {
     }
 }
 
+// Each refresh used to read up to 10,000 dead letters.
+#[tokio::test]
+async fn dead_letters_of_an_id_are_not_refreshed() {
+    let browser = Browser::operating(&filled().await);
+    for (query, is_live) in [("", true), ("?kind=mail", true), ("?id=dead", false)] {
+        let page = browser.page(&format!("/queues/mails/dead{query}")).await;
+        assert_eq!(page.contains(STREAM), is_live, "{query}: {page}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn purge_of_a_child_warns_while_its_batch_cannot_be_read() {
     let storage = Storage::memory();
