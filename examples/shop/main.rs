@@ -7,8 +7,7 @@
 //! ```
 //!
 //! Shows all parts together: handlers with progress, retries, dead letters, a batch, a schedule, a history of ended
-//! jobs,
-//! and the dashboard nested under a path of an application. Open both addresses, order something, and watch it:
+//! jobs, and the dashboard nested under a path of an application. Open both addresses, order something, and watch it:
 //! one card in eight is refused and becomes a dead letter, which the dashboard puts back. The dashboard has `/jobs/metrics` and
 //! `/jobs/scale` too, and `/live` and `/ready` say how the worker is. Prints
 //!

@@ -43,8 +43,9 @@ impl Storage {
 /// tables of an older version.
 ///
 /// # Errors
-/// The errors of [`Storage::connect`]; [`Configuration`](ErrorKind::Configuration) if there are no tables
-/// that this version can use.
+/// The errors of [`Storage::connect`]; [`Configuration`](ErrorKind::Configuration), caused by
+/// [`NotPrepared`](crate::storage::StoreErrorKind::NotPrepared), if there are no tables that this version can
+/// use.
 pub async fn connect_existing(connection: &str) -> Result<Storage, Error> {
     connect(connection.trim(), false).await
 }

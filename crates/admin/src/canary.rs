@@ -17,6 +17,9 @@ const FIRST_CHECK_INTERVAL: Duration = Duration::from_secs(2);
 const MAX_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// The time after which the wait ends if no check finds the jobs.
 const UNSEEN_TIMEOUT: Duration = Duration::from_secs(120);
+/// The time after which checks that did not meet all dead letters count, too. By then each letter that a
+/// request without an answer has hidden is back: letters are held for longer, or new ones keep coming.
+const HIDDEN_TIMEOUT: Duration = Duration::from_secs(600);
 /// The least number of checks that must have missed them.
 const MIN_UNSEEN_CHECKS: u32 = 3;
 
@@ -60,11 +63,12 @@ impl Bulk<'_> {
 
 /// The checks since a job of the canary was last seen waiting or running, at which some of the jobs were not
 /// found. A check that failed does not count. Nor does a check that did not meet all dead letters, if the
-/// storage shows all other jobs.
+/// storage shows all other jobs, within [`HIDDEN_TIMEOUT`] of the first such check.
 #[derive(Default)]
 struct UnseenChecks {
     checks: u32,
     since: Option<Instant>,
+    hidden_since: Option<Instant>,
 }
 
 impl UnseenChecks {
@@ -74,6 +78,11 @@ impl UnseenChecks {
         self.checks += 1;
         let since = *self.since.get_or_insert_with(Instant::now);
         self.checks >= MIN_UNSEEN_CHECKS && since.elapsed() >= UNSEEN_TIMEOUT
+    }
+
+    /// Returns whether a check that did not meet all dead letters does not count yet.
+    fn may_be_hidden(&mut self) -> bool {
+        self.hidden_since.get_or_insert_with(Instant::now).elapsed() < HIDDEN_TIMEOUT
     }
 }
 
@@ -89,6 +98,7 @@ impl Admin {
         mut report_wait: impl FnMut(Option<QueueHold>),
     ) -> Result<(), String> {
         let (mut unseen, mut interval) = (UnseenChecks::default(), FIRST_CHECK_INTERVAL);
+        let hides = |outcome: &PlanOutcome| outcome.hidden_letters && self.shows_all_jobs();
         loop {
             let mut outcome = self.check_canary(plan, false).await?;
             // Only if no job of the canary waits or runs: this check receives all dead letters.
@@ -103,12 +113,14 @@ impl Admin {
                 }
                 Some(outcome) if outcome.unknown == 0 => return Ok(()),
                 // A job of the canary may be among the letters that the check has not met.
-                Some(outcome) if outcome.hidden_letters && self.shows_all_jobs() => {
-                    Some(QueueHold::HiddenLetters)
-                }
-                Some(_) if unseen.count() => {
-                    let text = "jobs of the canary are not to be seen: this storage does not show whether they have ended";
-                    return Err(text.to_owned());
+                Some(outcome) if hides(&outcome) && unseen.may_be_hidden() => Some(QueueHold::HiddenLetters),
+                Some(outcome) if unseen.count() => {
+                    let why = if hides(&outcome) {
+                        "not all dead letters could be looked at, because others hold some, or new ones keep coming"
+                    } else {
+                        "this storage does not show whether they have ended"
+                    };
+                    return Err(format!("jobs of the canary are not to be seen: {why}"));
                 }
                 Some(_) => None,
             };

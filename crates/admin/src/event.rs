@@ -201,7 +201,7 @@ impl<'a> Pending<'a> {
         let recorded = self.recorders.record(event);
         event.result = OperatorResult::Interrupted;
         let Err(error) = recorded else { return Ok(()) };
-        let text = "nothing was changed, because the change cannot be recorded";
+        let text = "nothing was changed, because the action cannot be recorded";
         event.result = OperatorResult::Failed(text.to_owned());
         event.at = self.runtime.clock().now();
         // A start without an end would mean that a part may be done. A recorder that failed may have kept the
@@ -225,7 +225,7 @@ impl<'a> Pending<'a> {
         self.recorders.record(&event).map_err(|error| {
             let text = match &event.result {
                 OperatorResult::Done(done) => {
-                    format!("the change was made ({done}), but its end could not be recorded")
+                    format!("the action was done ({done}), but its end could not be recorded")
                 }
                 OperatorResult::Refused(_) => {
                     "nothing was changed, and that could not be recorded".to_owned()
@@ -270,7 +270,7 @@ mod tests {
         assert!(subjects[0].len() <= MAX_TEXT + note.len());
     }
 
-    // No such error may say that the change was made.
+    // No such error may say that something was changed which was not.
     #[test]
     fn end_that_cannot_be_recorded_says_what_it_was() {
         let (mut recorders, storage) = (Recorders::default(), Storage::memory());
@@ -281,6 +281,10 @@ mod tests {
         };
         assert!(unrecorded(ErrorKind::Forbidden).starts_with("nothing was changed"));
         assert!(unrecorded(ErrorKind::Storage).starts_with("the action failed"));
+        let pending = Pending::new(&recorders, &storage, "ada", Action::Inspect, "queue mails".into());
+        let looked_at = ActionResult { detail: "3 looked at".to_owned(), jobs: Vec::new() };
+        let inspected = pending.ended(Ok(looked_at)).unwrap_err().to_string();
+        assert!(inspected.starts_with("the action was done (3 looked at)"), "{inspected}");
     }
 
     #[tokio::test]

@@ -324,7 +324,7 @@ impl AdminBuilder {
 
     /// Calls `recorder` like [`on_event`](Self::on_event), for an audit: an action whose start cannot be
     /// recorded is not taken. If the end cannot be recorded, the action fails with
-    /// [`Storage`](ErrorKind::Storage), and the text says what was changed.
+    /// [`Storage`](ErrorKind::Storage), and the text says what was done.
     pub fn audit(
         mut self,
         recorder: impl Fn(&OperatorEvent) -> Result<(), BoxError> + Send + Sync + 'static,

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use jobqueue::__internals::connect_existing;
-use jobqueue::storage::StoreError;
-use jobqueue::{Error, ErrorKind, Storage};
+use jobqueue::storage::{StoreError, StoreErrorKind};
+use jobqueue::{Error, Storage};
 use jobqueue_admin::{AccessLevel, Action, Admin, JobReference};
 
 use crate::args::Global;
@@ -82,7 +82,7 @@ impl Session {
             ));
         }
         let session = Self::open_choice(global, choose(global)?, need).await?;
-        if matches!(need, Need::Change | Need::Create) {
+        if matches!(need, Need::Inspect | Need::Change | Need::Create) {
             note_unknown_operator(global);
         }
         Ok(session)
@@ -108,9 +108,7 @@ impl Session {
         choice.check(need)?;
         // Creates no storage at a mistyped place, and migrates none although this program may be newer.
         let (storage, needs_creation) = match connect_existing(&choice.storage).await {
-            Err(error) if need == Need::Create && error.kind() == ErrorKind::Configuration => {
-                (choice.placeholder(&error), true)
-            }
+            Err(error) if need == Need::Create => (choice.placeholder(error)?, true),
             opened => (opened?, false),
         };
         Ok(Self { needs_creation, ..Self::new(global, &choice, need, storage)? })
@@ -217,12 +215,15 @@ impl Choice {
     }
 
     /// Returns an empty storage in memory that has the name of the storage to create, for the records of its
-    /// creation. `refused` is the error of the attempt to open that storage.
-    fn placeholder(&self, refused: &Error) -> Storage {
+    /// creation. `refused` is the error of the attempt to open that storage; if the storage is not merely
+    /// missing or old, returns that error.
+    fn placeholder(&self, refused: Error) -> Result<Storage, Error> {
+        let cause = StoreError::in_chain(&refused);
+        let cause = cause.filter(|cause| cause.kind() == StoreErrorKind::NotPrepared);
+        let Some(subject) = cause.map(|cause| cause.subject().to_owned()) else { return Err(refused) };
+        let name = self.file().map_or(subject, |file| format!("sqlite:{file}"));
         let empty = Storage::memory();
-        let file = self.file().map(|file| format!("sqlite:{file}"));
-        let name = file.or(StoreError::in_chain(refused).map(|error| error.subject().to_owned()));
-        Storage::new(Arc::clone(empty.queues().store()), Arc::clone(empty.blobs()), name.unwrap_or_default())
+        Ok(Storage::new(Arc::clone(empty.queues().store()), Arc::clone(empty.blobs()), name))
     }
 
     /// Refuses a change in the default context, and prints a message if a command reads from it.
@@ -314,15 +315,16 @@ fn polls_are_billed(storage: &str) -> bool {
 const UNKNOWN_OPERATOR: &str = "unknown";
 
 fn operator(global: &Global) -> Option<String> {
-    let login = || ["USER", "USERNAME", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
-    global.operator.clone().or_else(login).filter(|name| !name.is_empty())
+    let logins = ["USER", "USERNAME", "LOGNAME"].iter().filter_map(|name| std::env::var(name).ok());
+    // An empty variable names nobody, and hides no other name.
+    global.operator.clone().into_iter().chain(logins).find(|name| !name.is_empty())
 }
 
-/// Prints under which name changes are recorded, if the name of the operator is unknown.
+/// Prints under which name changes and inspections are recorded, if the name of the operator is unknown.
 pub(crate) fn note_unknown_operator(global: &Global) {
     if operator(global).is_none() {
         say(&format!(
-            "changes are recorded under the name `{UNKNOWN_OPERATOR}`: add --operator NAME or set \
+            "changes and inspections are recorded under the name `{UNKNOWN_OPERATOR}`: add --operator NAME or set \
              JOBQUEUE_OPERATOR"
         ));
     }

@@ -203,11 +203,12 @@ impl From<StoreError> for Error {
         let kind = match error.kind() {
             StoreErrorKind::TooLarge => ErrorKind::TooLarge,
             StoreErrorKind::InvalidInput => ErrorKind::Invalid,
-            StoreErrorKind::Configuration => ErrorKind::Configuration,
+            StoreErrorKind::Configuration | StoreErrorKind::NotPrepared => ErrorKind::Configuration,
             _ => ErrorKind::Storage,
         };
-        let text = match kind {
-            ErrorKind::Configuration => "the options of the storage are wrong",
+        let text = match error.kind() {
+            StoreErrorKind::Configuration => "the options of the storage are wrong",
+            StoreErrorKind::NotPrepared => "the storage was not made or migrated yet",
             _ => "the storage failed",
         };
         let retryable = error.is_retryable();

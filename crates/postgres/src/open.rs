@@ -16,10 +16,10 @@ impl OpenStores for Options {
     /// # Errors
     /// `Configuration` if the name of the schema is not allowed, this program is too old for the schema, the
     /// database is not encoded in UTF-8, the server is too old, the transactions of the role are not
-    /// `read committed`, tokens would be sent to a server whose identity is not checked, or the tables are
-    /// missing or too old for this program and must [not be changed](Options::migrate); `Unauthorized` if the
-    /// role may not log in or lacks a privilege; `Unavailable` or `Timeout` if the server cannot be reached;
-    /// `Timeout` also while another process migrates.
+    /// `read committed`, or tokens would be sent to a server whose identity is not checked; `NotPrepared` if
+    /// the tables are missing or too old for this program and must [not be changed](Options::migrate);
+    /// `Unauthorized` if the role may not log in or lacks a privilege; `Unavailable` or `Timeout` if the
+    /// server cannot be reached; `Timeout` also while another process migrates.
     ///
     /// # Cancel safety
     /// If the future is dropped, the tables are unchanged or completely migrated, and connections that were

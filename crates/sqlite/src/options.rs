@@ -80,7 +80,7 @@ impl Options {
         busy_timeout(timeout: Duration) => busy_timeout;
 
         /// Sets whether opening a file creates it and its tables if they are missing, and migrates older
-        /// tables; true by default. If false, opening such a file fails with `Configuration`, so that tools
+        /// tables; true by default. If false, opening such a file fails with `NotPrepared`, so that tools
         /// of operators change no schema by mistake.
         migrate(migrate: bool) => migrates;
 

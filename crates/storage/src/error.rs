@@ -114,6 +114,9 @@ kinds! {
     InvalidInput = "invalid_input": "an argument is not allowed",
     /// The options or the connection string are wrong. The text names the setting, and never its value.
     Configuration = "configuration": "the storage cannot be used as it is configured",
+    /// The file or the tables are missing or of an older version, and the options forbid making or migrating
+    /// them.
+    NotPrepared = "not_prepared": "the storage has no tables of this version yet",
     /// The caller lacks access: a key, token or permission is missing or has expired.
     Unauthorized = "unauthorized": "access was refused; check key, token and permissions",
     /// The storage asks to slow down.

@@ -29,7 +29,9 @@ impl<M> ChunkJob<M> {
     }
 
     /// Ends this job now with an error, whatever the function returns. The error has the same effect as one
-    /// that an ordinary handler returns. Has no effect if the job has already ended.
+    /// that an ordinary handler returns: that of a send which is refused as invalid dead-letters the job. If
+    /// one send for several jobs fails so, return the error from the function instead, which tries each job
+    /// alone. Has no effect if the job has already ended.
     pub fn fail(self, error: impl Into<JobError>) {
         self.chunk.end_one(self.number, Err(error.into()));
     }

@@ -273,9 +273,10 @@ jobqueue_storage::debug_fields! {
     Storage(stores.description)
 }
 
-/// Returns the error for a storage that cannot be opened. Wrong options are a configuration error.
+/// Returns the error for a storage that cannot be opened. Wrong options are a configuration error, and so are
+/// tables that the options forbid to make.
 fn not_opened(cause: StoreError) -> Error {
-    if cause.kind() == StoreErrorKind::Configuration {
+    if matches!(cause.kind(), StoreErrorKind::Configuration | StoreErrorKind::NotPrepared) {
         return cause.into();
     }
     let retryable = cause.is_retryable();

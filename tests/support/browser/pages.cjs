@@ -110,6 +110,37 @@ async function typed(browser) {
   await page.locator("#stale").waitFor({ state: "hidden" });
 }
 
+// The answer to a refresh decides whether the page goes on.
+async function over(browser) {
+  const [page, other] = [await open(browser), await open(browser)];
+  let refreshes = 0;
+  await page.goto(`${base}job?queue=films&id=film-1`);
+  await page.route("**/job?*", async (route) => {
+    refreshes += 1;
+    const answer = await route.fetch();
+    await route.fulfill({ response: answer, body: (await answer.text()).replace('id="stream"', "") });
+  });
+  await page.locator("#stream > *").waitFor({ state: "detached" });
+  await other.goto(`${base}queues/films`);
+  for (let look = 0; look < 3; look += 1) await other.waitForResponse((answer) => answer.url().endsWith("queues/films"));
+  check(refreshes === 1, `the page was refreshed ${refreshes} times, though its job had ended`);
+  check(!(await page.locator("#updates").isVisible()), "updates that have ended can be paused");
+}
+
+// A page that could not be shown comes as a whole, with its heading.
+async function recovered(browser) {
+  const page = await open(browser);
+  const refuse = async (route) => {
+    const answer = await route.fetch();
+    const body = (await answer.text()).replace("<h1>", '<h1 id="failed">Service Unavailable: ');
+    await route.fulfill({ response: answer, status: 503, body });
+  };
+  await page.route("**/queues/mails", refuse, { times: 1 });
+  await page.goto(`${base}queues/mails`);
+  await page.locator("#failed").waitFor({ state: "detached" });
+  await page.getByRole("heading", { name: "Queue mails", exact: true }).waitFor();
+}
+
 // A page of another site makes the browser send a form with whatever the browser adds by itself.
 async function forged(browser) {
   const form = `<form method="post" action="${base}do/pause"><input name="queue" value="mails"></form><script>document.forms[0].submit()</script>`;
@@ -130,5 +161,7 @@ run(async (browser) => {
   await withoutScripts(browser);
   await stale(browser);
   await typed(browser);
+  await over(browser);
+  await recovered(browser);
   await forged(browser);
 });

@@ -143,7 +143,7 @@ async fn opening_behind_a_migration_ends_in_time() {
 async fn tables_are_left_as_they_are_on_request() {
     let (options, schema) = own_schema();
     let (kind, refused) = refusal(options.clone().migrate(false)).await;
-    assert_eq!(kind, StoreErrorKind::Configuration, "{refused}");
+    assert_eq!(kind, StoreErrorKind::NotPrepared, "{refused}");
     let client = connect(Postgres::shared()).await;
     let schemas = "SELECT to_regnamespace($1) IS NULL";
     assert!(client.query_one(schemas, &[&schema]).await.unwrap().get::<_, bool>(0), "no schema was made");
@@ -151,7 +151,7 @@ async fn tables_are_left_as_they_are_on_request() {
     drop(Storage::open(options.clone().migrate(false)).await.unwrap());
     client.batch_execute(&format!("UPDATE {schema}.schema_version SET version = 0")).await.unwrap();
     let (kind, refused) = refusal(options.migrate(false)).await;
-    assert_eq!(kind, StoreErrorKind::Configuration, "{refused}");
+    assert_eq!(kind, StoreErrorKind::NotPrepared, "{refused}");
 }
 
 /// The owner of a schema need not be allowed to create others.

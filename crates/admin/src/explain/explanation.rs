@@ -6,7 +6,7 @@ use jobqueue::__internals::{RunningJob, is_of_this_life};
 use jobqueue_message::times::parse_rfc3339;
 use serde::Serialize;
 
-use super::obstacle::{Obstacle, no_slot, open_circuit};
+use super::obstacle::{Obstacle, has_closed_circuit, no_slot, open_circuit};
 use crate::{Cancellation, HistoryRecord, JobReference, JobState, QueueOverview, RawJob, WorkerOverview};
 
 /// The state of a job, and the obstacles that keep it from running.
@@ -161,29 +161,35 @@ impl Explanation {
     }
 
     /// Adds the obstacles of every job of the queue, including those from its `workers` if their records
-    /// could be read.
+    /// could be read. Returns an obstacle that only some of the workers have, which belongs behind all
+    /// others.
     pub(super) fn add_queue_obstacles(
         &mut self,
         queue: &QueueOverview,
         workers: Option<&Vec<WorkerOverview>>,
-    ) {
+    ) -> Option<Obstacle> {
         if matches!(self.place, JobPlace::Running | JobPlace::Dead | JobPlace::Ended) {
-            return;
+            return None;
         }
         if let Some(pause) = &queue.pause {
             let text = format!("the queue is paused{pause}: workers fetch nothing from it");
             self.reasons.push(Obstacle::new("paused", text.escape_debug().to_string()));
         }
-        let Some(workers) = workers else { return };
+        let workers = workers?;
         let listening: Vec<_> =
             workers.iter().filter(|worker| worker.record.listens_to(&queue.name)).collect();
         let fetching = listening.iter().filter(|worker| !worker.record.draining);
         if fetching.clone().next().is_none() {
             let text = "no worker with a record serves the queue";
-            return self.reasons.push(Obstacle::new("no_worker", text));
+            self.reasons.push(Obstacle::new("no_worker", text));
+            return None;
         }
-        self.reasons.extend(open_circuit(&queue.name, fetching.clone().copied()));
+        let circuit = open_circuit(&queue.name, fetching.clone().copied());
+        let is_of_some = fetching.clone().any(|worker| has_closed_circuit(&queue.name, worker));
+        let (of_some, of_all) = if is_of_some { (circuit, None) } else { (None, circuit) };
+        self.reasons.extend(of_all);
         self.reasons.extend(no_slot(&queue.name, fetching.map(|worker| &worker.record)));
+        of_some
     }
 
     pub(super) fn summarise(&mut self) {

@@ -84,9 +84,11 @@ impl Admin {
             found.find_cancellation(cancellation, made);
         }
         // A job that is certainly not in the queue waits for nothing.
-        if found.place != JobPlace::Unseen || !sees_jobs {
-            found.add_queue_obstacles(&queue, sees_workers.then_some(&workers));
-        }
+        let of_some_workers = if found.place != JobPlace::Unseen || !sees_jobs {
+            found.add_queue_obstacles(&queue, sees_workers.then_some(&workers))
+        } else {
+            None
+        };
         if let Some(mut message) = found.message.take() {
             Memberships::default().prove(&self.storage, slice::from_mut(&mut message), None).await?;
             if matches!(message.state, JobState::Waiting | JobState::Delayed | JobState::BackingOff) {
@@ -104,6 +106,7 @@ impl Admin {
             let searched = Searched { jobs: sees_jobs, dead: sees_dead };
             found.reasons.splice(0..0, reasons_unseen(&queue, self.shows_all_jobs(), searched));
         }
+        found.reasons.extend(of_some_workers);
         found.reasons.extend(unread);
         found.has_ended =
             sees_jobs && matches!(found.place, JobPlace::Dead | JobPlace::Ended | JobPlace::Unseen);

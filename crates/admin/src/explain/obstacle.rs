@@ -171,13 +171,23 @@ pub(super) fn open_circuit<'a>(
         "all jobs of the queue fail on {} of {all} workers, which {has} paused fetching (by an open circuit)",
         open.len()
     );
-    if closed.iter().all(|worker| worker.age_seconds > worker.record.interval_seconds + RECORD_GRACE) {
+    if closed.iter().all(|worker| is_late(worker)) {
         let longest = closed.iter().map(|worker| worker.age_seconds).fold(0.0, f64::max);
         text.push_str(&format!(
             "; the others have written no record for up to {longest:.0} s, and may have died"
         ));
     }
     Some(Obstacle::new("circuit_open", text))
+}
+
+/// Returns whether a worker that is certainly alive fetches from a queue.
+pub(super) fn has_closed_circuit(queue: &str, worker: &WorkerOverview) -> bool {
+    !worker.record.has_open_circuit(queue) && !is_late(worker)
+}
+
+/// Returns whether the record of a worker is late, so that the worker may have died.
+fn is_late(worker: &WorkerOverview) -> bool {
+    worker.age_seconds > worker.record.interval_seconds + RECORD_GRACE
 }
 
 /// Returns the reason why no worker that fetches from a queue can start another of its jobs: the queue's

@@ -37,7 +37,7 @@ pub(crate) async fn run(global: &Global, arguments: ExplainArguments) -> Result<
             let is_of =
                 |dead: &QueueName, queue: &QueueName| queue.dead_letter().is_ok_and(|own| own == *dead);
             let orphaned = dead.into_iter().filter(|dead| !queues.iter().any(|queue| is_of(dead, queue)));
-            let orphaned = orphaned.map(ToString::to_string).collect();
+            let orphaned = orphaned.map(|name| format!("`{name}`")).collect();
             let jobs = queues.iter().map(|name| of_queue(name.as_str(), &queue_or_id)).collect();
             explain_anywhere(&session, jobs, orphaned).await?
         }
@@ -68,7 +68,7 @@ async fn explain(session: &Session, job: JobReference) -> Result<Explanation, Fa
     Ok(session.admin.explain(&job).await?)
 }
 
-/// Explains the only one of `jobs` that is found. `uncertain` names queues that are not searched.
+/// Explains the only one of `jobs` that is found. `uncertain` names queues that are not searched, in quotes.
 async fn explain_anywhere(
     session: &Session,
     jobs: Vec<JobReference>,
@@ -76,22 +76,27 @@ async fn explain_anywhere(
 ) -> Result<Explanation, Failure> {
     let mut found = Vec::new();
     for job in jobs {
-        let explanation = explain(session, job).await?;
-        if explanation.place != JobPlace::Unseen || explanation.ended.is_some() {
-            found.push(explanation);
-        } else if !is_not_found(&explanation) {
-            uncertain.push(explanation.job.queue);
+        let queue = format!("`{}`", job.queue);
+        match session.admin.explain(&job).await {
+            // Compares the senders of the id, which only this queue needs.
+            Ok(seen) if seen.place != JobPlace::Unseen || seen.ended.is_some() => {
+                found.push(explain(session, job).await?);
+            }
+            Ok(explanation) if is_not_found(&explanation) => {}
+            Ok(_) => uncertain.push(queue),
+            Err(error) => uncertain.push(format!("{queue} ({error:?})")),
         }
     }
     if found.len() > 1 {
-        let names = quoted_names(found.iter().map(|explanation| &explanation.job.queue));
+        let names: Vec<_> = found.iter().map(|explanation| format!("`{}`", explanation.job.queue)).collect();
         return Err(Failure::Usage(format!(
-            "the queues {names} each have a job with this id: name one of the queues"
+            "the queues {} each have a job with this id: name one of the queues",
+            names.join(", ")
         )));
     }
+    let names = uncertain.join(", ");
     if let Some(found) = found.pop() {
         if !uncertain.is_empty() {
-            let names = quoted_names(uncertain.iter());
             say(&format!("not all messages of {names} were looked at: they may have a job with this id too"));
         }
         return Ok(found);
@@ -100,12 +105,7 @@ async fn explain_anywhere(
         let text = "no queue has a job with this id: it has ended, or never existed";
         return Err(Failure::NothingMatched(text.to_owned()));
     }
-    let names = quoted_names(uncertain.iter());
     Err(Failure::Failed(format!("no job with this id was found; not all messages of {names} were looked at")))
-}
-
-fn quoted_names<'q>(queues: impl Iterator<Item = &'q String>) -> String {
-    queues.map(|queue| format!("`{queue}`")).collect::<Vec<_>>().join(", ")
 }
 
 fn text(session: &Session, explanation: &Explanation) -> String {
@@ -147,4 +147,29 @@ fn sender_text(explanation: &Explanation) -> String {
     let sent = sent.map(|sent| format!(" at {}", clean(sent))).unwrap_or_default();
     let trace = trace.as_deref().map(|trace| format!(", trace {}", clean(trace))).unwrap_or_default();
     format!("  sent by {}{sent}{trace}\n", clean(source))
+}
+
+#[cfg(test)]
+mod tests {
+    use jobqueue::Storage;
+    use jobqueue_admin::{AccessLevel, Admin, RawSend};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn queue_that_cannot_be_searched_does_not_end_a_search() {
+        let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
+        admin.create_queue("mails").await.unwrap();
+        let mail = RawSend::json("mail", "{}").unwrap().id("order-17");
+        admin.send("mails", mail).await.unwrap();
+        let session = Session::for_test(admin);
+        // The first queue was deleted after the queues had been listed.
+        let jobs = |id: &str| ["deleted", "mails"].map(|queue| JobReference::new(queue, id)).to_vec();
+        let found = explain_anywhere(&session, jobs("order-17"), Vec::new()).await.unwrap();
+        assert_eq!(found.job.queue, "mails");
+        match explain_anywhere(&session, jobs("gone"), Vec::new()).await {
+            Err(Failure::Failed(text)) => assert!(text.contains("`deleted` ("), "{text}"),
+            other => panic!("{other:?}"),
+        }
+    }
 }

@@ -109,6 +109,16 @@ fn truncated_line_does_not_spoil_the_next() {
 }
 
 #[test]
+fn empty_variable_hides_no_name_of_an_operator() {
+    let sandbox = Sandbox::with_mails(0, 0);
+    let file = sandbox.path("audit.ndjson");
+    let mut pause = sandbox.command(&["queue", "pause", "mails", "--audit-file", file.to_str().unwrap()]);
+    pause.env("JOBQUEUE_OPERATOR", "").env("USER", "").env("LOGNAME", "ada");
+    assert!(pause.status().unwrap().success());
+    assert!(lines(&sandbox).iter().all(|line| line["operator"] == "ada"), "{:?}", lines(&sandbox));
+}
+
+#[test]
 fn rotated_audit_file_is_created_again() {
     let sandbox = Sandbox::with_mails(0, 0);
     let file = sandbox.path("audit.ndjson");

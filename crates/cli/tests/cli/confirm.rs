@@ -134,3 +134,17 @@ fn refused_creation_creates_and_migrates_nothing() {
         assert_eq!(schema_of(&file), [0, 0, 0, 4], "{confirmed:?}");
     }
 }
+
+/// A string that is wrong is no storage that is still to be made.
+#[test]
+fn creation_in_a_wrong_storage_is_neither_asked_about_nor_recorded() {
+    let sandbox = Sandbox::new();
+    let audit = sandbox.path("audit.ndjson");
+    let create = ["queue", "create", "mails", "--context", "live", "--audit-file", audit.to_str().unwrap()];
+    for storage in ["mysql://host/jobs", "sqlite://jobs.db", "postgres://host/jobs?sslmode=perhaps"] {
+        sandbox.configure(&format!("[contexts.live]\nstorage = '{storage}'\nproduction = true\n"));
+        let output = sandbox.without_storage(&create).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{storage}: {}", error_text(&output));
+        assert!(!audit.exists(), "{storage}");
+    }
+}

@@ -79,6 +79,7 @@ fn change_without_an_operator_says_under_which_name_it_is_recorded() {
     };
     assert_eq!(hints(&["queue", "pause", "mails"], None), 1);
     assert_eq!(hints(&["queue", "resume", "mails"], Some("ada")), 0);
+    assert_eq!(hints(&["peek", "mails", "--deep", "--yes"], None), 1);
     assert_eq!(hints(&["queues"], None), 0);
 }
 

@@ -57,8 +57,8 @@ pub(crate) fn indexes() -> Vec<&'static str> {
 ///
 /// # Errors
 /// `Configuration` for a newer schema that this program cannot use, a database that is not encoded in UTF-8,
-/// a server that is too old, sessions whose transactions are not `read committed`, and tables that are
-/// missing or too old and must not be changed; `Timeout` while another process migrates.
+/// a server that is too old, and sessions whose transactions are not `read committed`; `NotPrepared` for
+/// tables that are missing or too old and must not be changed; `Timeout` while another process migrates.
 pub(crate) async fn prepare(database: &Database, may_migrate: bool) -> Result<(), StoreError> {
     prepare_by(MIGRATIONS, database, may_migrate).await
 }
@@ -103,7 +103,7 @@ async fn prepare_by(
             database.schema(),
             migrations.len()
         );
-        return Err(refuse(call, advice));
+        return Err(call.refuse(StoreErrorKind::NotPrepared).with_detail(advice));
     }
     migrate(migrations, database, call).await
 }

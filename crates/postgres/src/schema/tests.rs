@@ -25,7 +25,7 @@ async fn next_version_changes_the_tables_and_programs_of_the_version_before_go_o
     run(&database, "INSERT INTO jobqueue.queue (name, metadata) VALUES ('jobs', '')").await;
     let next = [MIGRATIONS, &[ADDS_A_COLUMN]].concat();
     let refused = prepare_by(&next, &database, false).await.unwrap_err();
-    assert_eq!(refused.kind(), StoreErrorKind::Configuration, "{refused}");
+    assert_eq!(refused.kind(), StoreErrorKind::NotPrepared, "{refused}");
     let (one, other) = tokio::join!(prepare_by(&next, &database, true), prepare_by(&next, &database, true));
     one.and(other).unwrap();
     let found = run(&database, "SELECT name FROM jobqueue.queue WHERE NOT paused").await;

@@ -71,7 +71,7 @@ fn check_file(file: &Path, creates: bool) -> Result<(), Cause> {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound && !creates => {
             let advice = "there is no file; it is created when a program opens the storage";
-            return Err(Cause::new(StoreErrorKind::Configuration, advice));
+            return Err(Cause::new(StoreErrorKind::NotPrepared, advice));
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return match create(file) {

@@ -55,7 +55,7 @@ pub(super) fn writer(options: &Options) -> Result<(Connection, PathBuf), Cause> 
 fn make_ready(connection: &mut Connection, file: &Path, options: &Options) -> Result<(), Cause> {
     let busy_timeout = options.busy_timeout;
     if !options.migrates {
-        retry(busy_timeout, || schema::require_current(connection, StoreErrorKind::Configuration))?;
+        retry(busy_timeout, || schema::require_current(connection, StoreErrorKind::NotPrepared))?;
     }
     if retry(busy_timeout, || schema::version(connection))? == 0 {
         connection.pragma_update(None, "page_size", PAGE_BYTES).map_err(from_sql)?;
@@ -229,7 +229,7 @@ mod tests {
         let before = std::fs::read(&path).unwrap();
         let options = Options::new(&path);
         let refused = writer(&options.clone().migrate(false)).unwrap_err().error("open storage", "jobs.db");
-        assert_eq!(refused.kind(), StoreErrorKind::Configuration, "{refused}");
+        assert_eq!(refused.kind(), StoreErrorKind::NotPrepared, "{refused}");
         assert_eq!(std::fs::read(&path).unwrap(), before);
         for migrates in [true, false] {
             writer(&options.clone().migrate(migrates))

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jobqueue::batch::{BatchSweepOptions, sweep_batches};
 use jobqueue::leader::Leader;
 use jobqueue::schedule::Schedule;
 use jobqueue::{Context, JobError};
@@ -41,6 +42,10 @@ async fn batches_need_their_letters() {
         let is_continued = ends.approximate_len().await.unwrap() > before;
         assert!(done == 3 && is_continued, "{done} jobs are done");
         Ok(())
+    })
+    .await;
+    needs(letters("[`sweep_batches`]")[0], "l", async |letters| {
+        shown(sweep_batches(&by_sas("r", letters).await, BatchSweepOptions::new()).await).map(drop)
     })
     .await;
 }

@@ -179,7 +179,7 @@ async fn action_that_the_audit_cannot_record_is_not_done() {
 
     let (admin, events) = audited(&storage, |event| matches!(event.result, OperatorResult::Done(_)));
     let error = admin.purge("mails").filter(DeadLetterFilter::all()).run().await.unwrap_err();
-    assert!(error.to_string().contains("the change was made (3 deleted, 0 skipped)"), "{error}");
+    assert!(error.to_string().contains("the action was done (3 deleted, 0 skipped)"), "{error}");
     assert_eq!(admin.queue("mails").await.unwrap().dead_letters, Some(0));
     assert_eq!(events.lock().unwrap().len(), 1, "its beginning is recorded");
 }

@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::JobError;
-use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::storage::{GetMessages, Operation, StoreErrorKind};
 use jobqueue_admin::{DeadLetterFilter, JobPlace, JobReference, QueueHold};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::faults::dead_letters_on_two_shards;
 use jobqueue_tests::jobs::{Task, in_memory, task, worker};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::admin::canary::{dead, run};
 use crate::admin::support::operator;
@@ -121,4 +121,24 @@ async fn canary_is_watched_on_while_dead_letters_are_hidden() {
     let report = report.unwrap();
     assert_eq!((report.count, report.stopped.as_deref(), completed), (100, None, 100), "{report:?}");
     assert!(holds.lock().unwrap().contains(&QueueHold::HiddenLetters));
+}
+
+/// A flood of new dead letters has the same effect: no check meets all of them.
+#[tokio::test(start_paused = true)]
+async fn canary_is_not_watched_without_end_while_dead_letters_are_hidden() {
+    let storage = in_memory();
+    let admin = dead(&storage, 40).await;
+    let day = GetMessages::new(1, Duration::from_secs(86_400));
+    let held = storage.queues().get(&"tasks-poison".parse().unwrap(), day).await.unwrap();
+    assert_eq!(held.messages.len(), 1);
+    let began = Instant::now();
+    let redrive = async {
+        let bulk = admin.redrive("tasks").filter(DeadLetterFilter::all()).canary(3);
+        (bulk.run().await.unwrap(), began.elapsed())
+    };
+    let ((report, took), completed) = tokio::join!(redrive, run(&storage, |_| Ok(()), 1_800));
+    assert_eq!((report.count, completed), (3, 3), "{report:?}");
+    assert!(report.stopped.as_deref().is_some_and(|why| why.contains("others hold some")), "{report:?}");
+    let minute = Duration::from_secs(60);
+    assert!(10 * minute < took && took < 15 * minute, "{took:?}");
 }

@@ -25,9 +25,20 @@
   refreshed.searchParams.delete("done");
   refreshed.hash = "";
 
+  // The answer to a refresh decides whether the page goes on: without a stream in it, the page is refreshed no more, or only for as
+  // many seconds as it says.
+  let overSince = null;
+  let isOver = false;
+  function follow(answer) {
+    overSince = answer.getElementById("stream") ? null : (overSince ?? Date.now());
+    const seconds = Number(answer.getElementById("live")?.dataset.again ?? 0);
+    isOver = overSince !== null && Date.now() >= overSince + 1000 * seconds;
+    button.parentElement.hidden = isOver;
+  }
+
   // Opens or closes the event stream. Removing its element closes the connection.
   function listen() {
-    const wanted = place && window.htmx && !paused && document.visibilityState === "visible";
+    const wanted = place && window.htmx && !paused && !isOver && document.visibilityState === "visible";
     const current = place && place.firstElementChild;
     if (!wanted && current) {
       window.htmx.remove(current);
@@ -69,11 +80,25 @@
 
   document.addEventListener("htmx:beforeSwap", (event) => {
     const live = document.getElementById("live");
-    if (live && event.detail.shouldSwap && isInUse(live)) {
+    if (!live || !event.detail.shouldSwap) {
+      return;
+    }
+    if (document.getElementById("failed")) {
+      // A refresh would leave the heading of the error, and bring no form of the page.
       event.detail.shouldSwap = false;
-      isStale("updates wait while a link, a field or a text below is selected, or a field is filled in");
+      window.location.reload();
+      return;
+    }
+    follow(new DOMParser().parseFromString(event.detail.serverResponse, "text/html"));
+    if (isInUse(live)) {
+      event.detail.shouldSwap = false;
+      isStale(isOver
+        ? "the page is refreshed no more; reload it"
+        : "updates wait while a link, a field or a text below is selected, or a field is filled in");
     }
   });
+  // After the swap, because the element of the request is in the stream.
+  document.addEventListener("htmx:afterRequest", listen);
   document.addEventListener("htmx:afterSwap", () => {
     updated = new Date();
     stale.hidden = true;

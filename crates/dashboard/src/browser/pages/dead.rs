@@ -74,11 +74,15 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
         runs: operation.is_running(),
     });
     let access = request.admin.access();
+    let mut layout = Layout::new(&request, "dead", format!("Dead letters of {queue}"))
+        .with_look(&look)
+        .noticed(fields.text("done"));
+    // An id is searched among all dead letters.
+    if fields.exact("id").is_none() {
+        layout = layout.live(&request, &look);
+    }
     let page = Dead {
-        layout: Layout::new(&request, "dead", format!("Dead letters of {queue}"))
-            .with_look(&look)
-            .live(&request, &look)
-            .noticed(fields.text("done")),
+        layout,
         queue: queue.to_owned(),
         errors: ErrorRow::all(&request, queue, &selection, &found.errors),
         more_errors: ErrorRow::unshown(&found.errors),

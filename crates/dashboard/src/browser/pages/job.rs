@@ -20,6 +20,9 @@ use crate::browser::text::{When, amount, beginning, block, error_text, indented,
 /// The maximum number of ends of the job that the page shows.
 const MAX_ENDS: usize = 20;
 const MAX_HEADERS: usize = 100;
+/// The seconds for which an open page of a job that is gone is still refreshed, until the journal has the end
+/// of the job: workers write the journal every 15 seconds.
+const JOURNAL_SECONDS: u64 = 20;
 
 #[derive(Template)]
 #[template(path = "job.html")]
@@ -48,6 +51,9 @@ struct JobPage {
     older: Option<(When, String)>,
     /// The reason why the journal cannot be read.
     unread_journal: Option<String>,
+    /// The seconds for which an open page is still refreshed, if the job is gone and has no end in the
+    /// journal.
+    again: Option<u64>,
     cancellation: Option<String>,
     payload: Option<Content>,
     checkpoint: Option<Content>,
@@ -122,6 +128,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         moments: moments(&request, &found, &ended),
         older: searched_to.as_deref().map(|time| (When::read(time), older(&job, time))),
         unread_journal,
+        again: (found.has_ended && found.place == JobPlace::Unseen).then_some(JOURNAL_SECONDS),
         cancellation: Some(&found.cancellation)
             .filter(|state| **state != Cancellation::None)
             .map(|state| line(&state.to_string())),

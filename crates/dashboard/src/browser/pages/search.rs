@@ -190,16 +190,17 @@ async fn in_queue(
     is_named: bool,
 ) -> (Vec<Found>, Option<String>) {
     let (reads, admin) = (&request.app.reads, &request.app.admin);
+    // As parts of a page, so that whole pages of a storage that hangs do not take all permits for a minute.
     let read = async {
         if !admin.shows_all_jobs() {
             let all = DeadLetterFilter::new();
-            let waiting = reads.get(&queue, admin.peek(&queue)).await;
-            return (waiting, reads.get(&queue, async { admin.dead_letters(&queue, &all).await }).await);
+            let waiting = reads.get_part(&queue, admin.peek(&queue)).await;
+            return (waiting, reads.get_part(&queue, async { admin.dead_letters(&queue, &all).await }).await);
         }
         let (key, ids) = (format!("{queue} {id}"), BTreeSet::from([id]));
         let dead = DeadLetterFilter::new().ids([id]);
-        let open = reads.get(&key, admin.open_messages(&queue, &ids)).await;
-        (open, reads.get(&key, async { admin.dead_letters(&queue, &dead).await }).await)
+        let open = reads.get_part(&key, admin.open_messages(&queue, &ids)).await;
+        (open, reads.get_part(&key, async { admin.dead_letters(&queue, &dead).await }).await)
     };
     let Ok((waiting, dead)) = timeout(PART_TIMEOUT, read).await else { return (Vec::new(), Some(queue)) };
     // A queue that was deleted since, or whose name is too long for a dead-letter queue, has no such jobs.

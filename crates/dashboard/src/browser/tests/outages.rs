@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use jobqueue::storage::{BlobName, Operation, PutBlob, StoreErrorKind};
 use jobqueue::{JobError, Runtime, Storage, Worker, memory};
+use jobqueue_admin::RawSend;
 use jobqueue_testing::faults::{Fault, Faulty};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -50,9 +51,36 @@ async fn queue_that_hangs_delays_no_search() {
     faulty.plan_always(Operation::Peek, Fault::Hang);
     let began = Instant::now();
     let page = browser.page("/search?id=waiting").await;
-    assert!(page.contains("Not looked at, because they cannot be read: mails"), "{page}");
+    assert!(
+        page.contains("Not looked at, because they cannot be read, or not within 8 seconds: mails"),
+        "{page}"
+    );
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
+
+// They used to take all permits of a search for a minute.
+#[tokio::test(start_paused = true)]
+async fn pages_that_hang_do_not_hide_a_job_from_a_search() {
+    let storage = filled().await;
+    let admin = operate(&storage);
+    admin.create_queue("films").await.unwrap();
+    let film = RawSend::json("film", "{}").unwrap().id("film");
+    admin.send("films", film).await.unwrap();
+    let faulty = Faulty::new(&storage);
+    let browser = Browser::operating(&faulty.storage());
+    browser.page("/").await;
+    faulty.on(Operation::Peek, |call| call.subject.contains("mails").then_some(Fault::Hang));
+    let paths: Vec<_> = (0..8).map(|number| format!("/queues/mails/dead?kind={number}")).collect();
+    let pages = futures_util::future::join_all(paths.iter().map(|path| browser.get(path)));
+    let search = async {
+        sleep(Duration::from_secs(1)).await;
+        browser.page("/search?id=film").await
+    };
+    let (_, page) = tokio::join!(pages, search);
+    assert!(page.contains("job?queue=films&#38;id=film"), "{page}");
+    assert!(page.contains("within 8 seconds: mails."), "{page}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn pages_have_the_figures_of_the_metrics() {
     let storage = memory::open_on(Runtime::paused());
@@ -84,8 +112,21 @@ async fn page_of_a_job_that_is_gone_is_not_refreshed() {
     for (id, is_live) in [("waiting", true), ("dead", false), ("gone", false)] {
         let page = browser.page(&format!("/job?queue=mails&id={id}")).await;
         assert_eq!(page.contains(STREAM), is_live, "{id}: {page}");
+        // Workers may not have written the end of a job that is gone into their journal yet.
+        assert_eq!(page.contains("data-again"), id == "gone", "{id}: {page}");
     }
 }
+
+// Each refresh used to read up to 10,000 dead letters.
+#[tokio::test]
+async fn dead_letters_of_an_id_are_not_refreshed() {
+    let browser = Browser::operating(&filled().await);
+    for (query, is_live) in [("", true), ("?kind=mail", true), ("?id=dead", false)] {
+        let page = browser.page(&format!("/queues/mails/dead{query}")).await;
+        assert_eq!(page.contains(STREAM), is_live, "{query}: {page}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn purge_of_a_child_warns_while_its_batch_cannot_be_read() {
     let storage = Storage::memory();

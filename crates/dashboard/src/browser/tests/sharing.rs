@@ -180,12 +180,20 @@ async fn search_names_what_it_could_not_read() {
     let page = browser.page("/search?id=waiting").await;
     assert!(!page.contains("Not looked at") && page.contains("As of "), "{page}");
     let page = browser.page("/search?id=waiting&queue=misspelt").await;
-    assert!(page.contains("Not looked at, because they cannot be read: misspelt"), "{page}");
+    assert!(
+        page.contains("Not looked at, because they cannot be read, or not within 8 seconds: misspelt"),
+        "{page}"
+    );
     faulty.plan_always(Operation::ListQueues, Fault::Refuse(StoreErrorKind::Unavailable));
     tokio::time::sleep(Duration::from_secs(60)).await;
     let page = browser.page("/search?id=waiting").await;
     assert!(page.contains("The storage does not answer"), "{page}");
-    assert!(page.contains("Not looked at, because they cannot be read: the records of workers"), "{page}");
+    assert!(
+        page.contains(
+            "Not looked at, because they cannot be read, or not within 8 seconds: the records of workers"
+        ),
+        "{page}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
