@@ -124,8 +124,8 @@ fn admit(app: &Arc<App>, parts: &Parts) -> Result<AuthorizedRequest, Response> {
     if !origin::may_change(&parts.method, &parts.uri, &parts.headers) {
         let path = parts.uri.path().escape_debug();
         tracing::warn!(%operator, %path, "refused a change that another site may have sent");
-        let text = "refused: by the headers Sec-Fetch-Site, Origin and Host, this change does not come from a page of the \
-            dashboard; a proxy must forward the Host of the browser";
+        let text = "refused: this change does not come from a page of the dashboard, by its headers Sec-Fetch-Site, Origin \
+            and Host; a proxy must forward the Host of the browser";
         return Err(refusal(parts, StatusCode::FORBIDDEN, text));
     }
     let original = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |original| &original.0);

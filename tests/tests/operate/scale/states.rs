@@ -63,7 +63,7 @@ async fn queue_whose_keys_are_held_up_shows_the_age_of_the_job_that_backs_off() 
     assert_eq!(overview.backing_off_age(), Some(Duration::from_secs(3_610)));
     let dashboard = Dashboard::new(operator(&storage)).router();
     let (_, _, page) = get(&dashboard, "/queues/tasks").await;
-    assert!(page.contains("1h (backs off)"), "{page}");
+    assert!(page.contains("1h 0m (backs off)"), "{page}");
     // A job without a key can be received.
     let _ = queue.send(&task("free")).await.unwrap();
     after(5).await;
