@@ -162,14 +162,11 @@ impl<'a> Preparation<'a> {
     async fn ask_hooks(&self) -> ControlFlow<NotRun> {
         let Self { executor, leased_job, info, admission } = self;
         let state = &executor.state;
-        match state.admit(leased_job, info, *admission).await {
-            Ok(None) => {}
-            Ok(Some(Disposition::Release(wait))) => {
+        if let Break(not_run) = state.admit(leased_job, info, *admission).await {
+            if matches!(*not_run, Disposition::Release(_)) {
                 leased_job.end_wait();
-                return Break(Box::new(Disposition::Release(wait)));
             }
-            Ok(Some(other)) => return Break(Box::new(other)),
-            Err(failed) => return Break(failed),
+            return Break(not_run);
         }
         if let Some(output) = HandlerOutput::kept_with(leased_job) {
             let failed = state.completing(leased_job, info, &output).await.err();
