@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::claimed_letter::is_letter_claimed;
 use super::dead_letter::{DEAD_LETTER_RETRY, dead_letter, is_lease_error, record_end, record_end_or_fail};
 use super::dead_letter_hook::DeadLettered;
-use super::deferral::{DeferralCause, defer};
+use super::deferral::{DeferOutcome, DeferralCause, defer};
 use super::disposition::{Disposition, Rejection};
 use super::executor::{DeliveryReport, Executor};
 use super::leased_job::LeasedJob;
@@ -116,8 +116,8 @@ impl Executor {
         report: &mut DeliveryReport,
     ) -> Result<Outcome, Error> {
         match defer(leased_job, cause, detail, |wait| leave_slot_for_log(wait, leased_job, slot)).await? {
-            Ok(wait) => Ok(Outcome::Released(wait)),
-            Err(rejection) => self.reject(leased_job, rejection, slot, report).await,
+            DeferOutcome::PutBack(wait) => Ok(Outcome::Released(wait)),
+            DeferOutcome::WaitIsOver(rejection) => self.reject(leased_job, rejection, slot, report).await,
         }
     }
 
@@ -225,8 +225,8 @@ impl Executor {
             return Ok(Outcome::LeaseLost);
         };
         match defer(leased_job, cause, &detail, |wait| leave_slot_for_log(wait, leased_job, slot)).await? {
-            Ok(wait) => Ok(Outcome::Released(wait)),
-            Err(hook_rejection) => match rejection {
+            DeferOutcome::PutBack(wait) => Ok(Outcome::Released(wait)),
+            DeferOutcome::WaitIsOver(hook_rejection) => match rejection {
                 Some(rejection) => self.give_up(leased_job, job, rejection).await,
                 // The job itself has not failed, so no hook may record a failure.
                 None => {
