@@ -179,7 +179,7 @@ impl LeasedJob {
         let end = CancellationToken::new();
         // A delivery has one turn: a second call changes nothing.
         let _ = self.heartbeat.set(end.clone().drop_guard());
-        self.core.renewer().spawn(async move {
+        self.core.leased_queue.renewer.spawn(async move {
             let _ = end.run_until_cancelled_owned(beats).await;
         });
     }

@@ -83,7 +83,7 @@ async fn request(leases: &[&Lease]) -> Vec<Result<(), StoreError>> {
     let Some(first) = leases.first() else { return Vec::new() };
     let messages = leases.iter().map(|lease| lease.message()).collect();
     let limit = leases.iter().map(|lease| share_of(lease.deadline(), 2)).min().unwrap_or(Duration::ZERO);
-    let call = first.store.delete_all(&first.queue, messages, ExpiredReceipt::Refuse);
+    let call = first.queue.store.delete_all(&first.queue.name, messages, ExpiredReceipt::Refuse);
     match tokio::time::timeout(limit, call).await {
         Ok(mut answers) => {
             // If the storage returns fewer answers, the outcome of the rest is unknown.

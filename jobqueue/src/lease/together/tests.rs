@@ -5,7 +5,8 @@ use jobqueue_testing::faults::{Fault, Faulty};
 use tokio::time::Instant;
 
 use crate::lease::BatchDeletion::{Alone, Done};
-use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, LeasedQueue, Loss, delete_all};
+use crate::lease::tests::leased_queue;
+use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, Loss, delete_all};
 use crate::runtime::Runtime;
 use crate::settings::Metadata;
 use crate::storage::{
@@ -37,16 +38,9 @@ async fn many_leased_through(
     let requested = Instant::now();
     let received = storage.queues().get(&queue, GetMessages::new(count, TERM)).await.unwrap().messages;
     let terms = LeaseTerms { visibility: TERM, max_run_time: DAY };
-    let lease = |message: &LeasedMessage| {
-        let queue = LeasedQueue {
-            name: queue.clone(),
-            store: Arc::clone(storage.queues()),
-            renewer_store: storage.detached_queues(),
-            renewer: renewer.clone(),
-            observers: Arc::default(),
-        };
-        Lease::start(queue, message, requested, terms.clone())
-    };
+    let leased_queue = leased_queue(&storage, &queue, &renewer);
+    let lease =
+        |message: &LeasedMessage| Lease::start(Arc::clone(&leased_queue), message, requested, terms.clone());
     let leases = received.iter().map(lease).collect();
     (faulty, queue, renewer, leases)
 }
