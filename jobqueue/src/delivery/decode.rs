@@ -147,7 +147,7 @@ fn refuse_without_room(job: &LeasedJob, text: &str) {
 }
 
 fn check_event(event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Result<(), NotRun> {
-    let now = leased_job.received_at();
+    let now = leased_job.times.received;
     let unknown = unknown(event, leased_job, kinds);
     // Limits belong to the message type, so only a reader that knows the type may apply them.
     if let Some(rejection) =

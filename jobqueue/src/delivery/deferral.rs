@@ -160,7 +160,8 @@ pub(crate) async fn defer(
     let (mut deferral, waited) = match earlier_wait(job, cause) {
         Some(found) => found,
         None => {
-            let first = Deferral { cause: cause.code().to_owned(), since: rfc3339(job.present()), count: 0 };
+            let first =
+                Deferral { cause: cause.code().to_owned(), since: rfc3339(job.times.now()), count: 0 };
             (first, Duration::ZERO)
         }
     };
@@ -199,7 +200,7 @@ fn earlier_wait(job: &LeasedJob, cause: DeferralCause) -> Option<(Deferral, Dura
     if cause == DeferralCause::BrokenHook && earlier_wait.cause == DeferralCause::BrokenAdmission.code() {
         cause.code().clone_into(&mut earlier_wait.cause);
     }
-    if earlier_wait.cause == cause.code() { with_duration(earlier_wait, job.present()) } else { None }
+    if earlier_wait.cause == cause.code() { with_duration(earlier_wait, job.times.now()) } else { None }
 }
 
 /// Returns the wait and its duration; `None` if its start cannot be read.

@@ -11,6 +11,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::message_changes::no_answer;
+use super::receipt_times::ReceiptTimes;
 use super::saved::KnownCheckpoint;
 use super::shrink_history::HistoryTrim;
 use crate::envelope::{Checkpoint, Envelope, EventDigest, Payload, StoredReference, state_of};
@@ -38,16 +39,7 @@ pub(crate) struct LeasedJob {
     /// The number of this delivery, from 1: the dequeue count, or one more than the recorded number if the
     /// storage does not count deliveries.
     pub(crate) dequeue_count: u32,
-    /// The time of the request that received the message: by the storage's clock, or by this machine's clock
-    /// if the storage reports only how long the lease lasts.
-    received: SystemTime,
-    /// The instant at which this process received the message.
-    arrived: Instant,
-    /// The time for which the storage hides the message, counted from the request that received it: at least
-    /// the lease. A Service Bus lock that was abandoned, and whose link has closed since, can last up to
-    /// twice as long.
-    hidden: Duration,
-    pub(crate) inserted: SystemTime,
+    pub(crate) times: ReceiptTimes,
     pub(crate) expires: Option<SystemTime>,
     /// The queue's settings when the message was received.
     pub(crate) settings: Arc<QueueSettings>,
@@ -107,15 +99,11 @@ impl LeasedJob {
         limits: JobLimits,
         content: Content,
     ) -> Self {
-        let granted = leased.granted.unwrap_or(settings.timeout);
         Self {
             core,
             lease,
             dequeue_count,
-            received: leased.next_visible.checked_sub(granted).unwrap_or(leased.inserted),
-            arrived: Instant::now(),
-            hidden: granted.max(settings.timeout),
-            inserted: leased.inserted,
+            times: ReceiptTimes::new(leased, settings.timeout),
             expires: leased.expires,
             settings,
             limits,
@@ -182,28 +170,6 @@ impl LeasedJob {
         self.core.leased_queue.renewer.spawn(async move {
             let _ = end.run_until_cancelled_owned(beats).await;
         });
-    }
-
-    /// Returns the time at which the message was received. It is by the storage's clock, so that workers with
-    /// different clocks agree on how long a message has waited. If the storage reports only how long the
-    /// lease lasts, as Service Bus does, it is by this machine's clock.
-    pub(super) fn received_at(&self) -> SystemTime {
-        self.received
-    }
-
-    /// Returns the current time by the clock of [`received_at`](Self::received_at).
-    pub(super) fn present(&self) -> SystemTime {
-        self.received + self.arrived.elapsed()
-    }
-
-    /// Returns how long the storage hides the message after a get: at least as long as after a renewal.
-    pub(crate) fn hidden(&self) -> Duration {
-        self.hidden
-    }
-
-    /// Returns the time from the insertion of the message until this delivery, by the storage's clock.
-    pub(crate) fn waited(&self) -> Duration {
-        self.received.duration_since(self.inserted).unwrap_or_default()
     }
 
     /// Returns the trace context of the message, and its `tracestate`.
@@ -318,7 +284,7 @@ impl LeasedJob {
             let mut job = envelope.job(self.core.name.clone(), trace);
             job.max_attempts = self.limits.attempts;
             job.dequeue_count = self.dequeue_count;
-            job.inserted = self.inserted;
+            job.inserted = self.times.inserted;
             job.expires = self.expires;
             job
         })

@@ -49,6 +49,7 @@ mod message_changes;
 mod order_position;
 mod past_dead_letters;
 mod progress;
+mod receipt_times;
 mod registry;
 mod run;
 mod saved;

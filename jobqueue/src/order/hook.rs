@@ -259,7 +259,7 @@ impl OrderedDelivery<'_> {
         };
         let queue = OVERDUE_TIMEOUT_PER_MESSAGE.saturating_mul(u32::try_from(messages).unwrap_or(u32::MAX));
         // The overdue message may be hidden for as long as this one.
-        let hidden = OVERDUE_TIMEOUT + self.leased_job.hidden();
+        let hidden = OVERDUE_TIMEOUT + self.leased_job.times.hidden;
         let wait = OverdueWait { hidden, queue };
         let now = self.now();
         if self.log.read_and_change(move |log| log.mark_overdue(&entry, turn, wait, now)).await? {
