@@ -10,9 +10,9 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use super::checkpoint_state::CheckpointState;
 use super::message_changes::no_answer;
 use super::receipt_times::ReceiptTimes;
-use super::saved::KnownCheckpoint;
 use super::shrink_history::HistoryTrim;
 use crate::envelope::{Checkpoint, Envelope, EventDigest, Payload, StoredReference, state_of};
 use crate::error::{Error, ErrorKind};
@@ -54,13 +54,7 @@ pub(crate) struct LeasedJob {
     pub(crate) saving: tokio::sync::Mutex<()>,
     /// The position of a FIFO job in its group, computed once.
     pub(crate) in_order: OnceLock<Option<InOrder>>,
-    /// The parsed checkpoint, read once.
-    pub(super) saved: tokio::sync::Mutex<Option<KnownCheckpoint>>,
-    /// Blobs of earlier checkpoints that the stored message may still refer to.
-    pub(super) superseded: Mutex<Vec<StoredReference>>,
-    /// `Some` while the storage may not have accepted the newest checkpoint: the checkpoint in the stored
-    /// message, if any.
-    pub(super) stored_checkpoint: Mutex<Option<Option<Checkpoint>>>,
+    pub(super) checkpoints: CheckpointState,
     /// The tasks that record the results of effects.
     pub(super) effects: OnceLock<TaskTracker>,
     heartbeat: OnceLock<DropGuard>,
@@ -115,9 +109,7 @@ impl LeasedJob {
             sender: OnceLock::new(),
             saving: tokio::sync::Mutex::new(()),
             in_order: OnceLock::new(),
-            saved: tokio::sync::Mutex::new(None),
-            superseded: Mutex::default(),
-            stored_checkpoint: Mutex::default(),
+            checkpoints: CheckpointState::default(),
             effects: OnceLock::new(),
             heartbeat: OnceLock::new(),
         }
@@ -339,7 +331,7 @@ impl LeasedJob {
             matches!(envelope.payload, Payload::Stored(_))
                 || matches!(envelope.history.checkpoint, Some(Checkpoint::Stored(_)))
         };
-        self.with_envelope(refers).unwrap_or(false) || !lock(&self.superseded).is_empty()
+        self.with_envelope(refers).unwrap_or(false) || self.checkpoints.has_superseded()
     }
 
     pub(crate) fn references(&self) -> Vec<StoredReference> {

@@ -17,12 +17,13 @@
 //! files serve the jobs that need them:
 //! - before the handler: `done` (was the job completed before?), `hooks`, `deferral` (waits for a condition),
 //!   `order_position` (FIFO groups);
-//! - during the handler: `context`, `progress` and `saved` (checkpoints), `durable` (steps and effects),
-//!   `in_transaction`;
+//! - during the handler: `context`, `progress`, `saved` and `checkpoint_state` (checkpoints), `durable`
+//!   (steps and effects), `in_transaction`;
 //! - at the end: `handler_output` (kept for hooks), `message_changes` (put-backs), `dead_letter`,
 //!   `dead_envelope`, `shrink_history`.
 
 mod admit;
+mod checkpoint_state;
 mod claimed_letter;
 mod completed;
 mod completion;
