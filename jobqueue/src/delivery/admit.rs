@@ -1,8 +1,7 @@
 //! Decides whether the handler of a message runs, and if not, the disposition of the message.
 //!
-//! A payload inside its message is decoded before the hooks are asked. A payload in a blob is fetched only
-//! for a job that can run, so the hooks of a FIFO job are asked before the download. The permits for the
-//! handler are taken last.
+//! [`Preparation::prepare`] lists the steps until the message is decoded and its hooks let the handler run.
+//! The permits for the handler are taken last.
 
 use std::any::Any;
 use std::ops::ControlFlow::{self, Break, Continue};
@@ -22,7 +21,6 @@ use super::leased_job::LeasedJob;
 use super::order_position::position_of;
 use super::progress::{has_stored_checkpoint, read_stored_checkpoint};
 use super::registry::UNKNOWN_KIND;
-use super::slot::DeliverySlot;
 use crate::handler::Registration;
 use crate::job::JobInfo;
 use crate::job::outcome::chain;
@@ -37,189 +35,163 @@ pub(super) struct RunnableJob<'e> {
 impl Executor {
     /// Returns the job that can run, or breaks with the disposition of its message. `checked` is the result
     /// of checking the event. Writes the job into the report.
-    pub(super) async fn admit(
-        &self,
-        leased_job: &LeasedJob,
+    pub(super) async fn admit<'a>(
+        &'a self,
+        leased_job: &'a LeasedJob,
         checked: Result<(), NotRun>,
-        admission: AdmissionContext<'_>,
+        admission: AdmissionContext<'a>,
         report: &mut DeliveryReport,
-    ) -> ControlFlow<NotRun, RunnableJob<'_>> {
-        let Some(mut info) = leased_job.info().map(Arc::new) else {
+    ) -> ControlFlow<NotRun, RunnableJob<'a>> {
+        let Some(info) = leased_job.info().map(Arc::new) else {
             // An unreadable text has no payload.
             return Break(checked.err().unwrap_or_else(|| Box::new(Disposition::Abandon)));
         };
-        let data = match checked {
+        let payload = match checked {
             Ok(()) => inline_payload(leased_job),
             Err(not_run) => Some(Err(not_run)),
         };
-        let admitted = match data {
-            Some(data) => self.decode_and_ask_hooks(leased_job, data, &mut info, admission).await,
+        let mut preparation = Preparation { executor: self, leased_job, info, admission };
+        let prepared = match payload {
+            Some(payload) => preparation.prepare(Some(payload)).await,
             None => {
                 // Boxed, because most payloads are inside their messages.
-                let fetching = Box::pin(self.fetch_and_decode(leased_job, &mut info, admission));
-                let fetched = leased_job.lease.stop_token().run_until_cancelled(fetching).await;
-                fetched.unwrap_or_else(|| Break(Box::new(too_late(leased_job))))
+                let preparing = Box::pin(preparation.prepare(None));
+                let prepared = leased_job.lease.stop_token().run_until_cancelled(preparing).await;
+                prepared.unwrap_or_else(|| Break(Box::new(too_late(leased_job))))
             }
         };
-        report.job = Some(info);
-        let runnable = admitted?;
-        self.take_permits(leased_job, &runnable.info, runnable.registration, admission).await?;
+        report.job = Some(Arc::clone(&preparation.info));
+        let runnable = prepared?;
+        preparation.take_permits(runnable.registration.kind).await.map_break(|not_run| {
+            // The conditions for which the job was deferred are met: a later deferral starts its own backoff.
+            end_wait_for_run(leased_job);
+            not_run
+        })?;
         Continue(runnable)
     }
+}
 
-    /// Decodes the message for the handler, then asks the hooks whether the handler may run.
-    async fn decode_and_ask_hooks(
-        &self,
-        leased_job: &LeasedJob,
-        data: Result<Bytes, NotRun>,
-        info: &mut Arc<JobInfo>,
-        admission: AdmissionContext<'_>,
-    ) -> ControlFlow<NotRun, RunnableJob<'_>> {
-        match self.check_and_decode(leased_job, data, info, admission.slot).await {
-            // A deferred FIFO job must still take its turn: its log would treat the position as abandoned,
-            // and the next job of the key would pass it. A handler that finished in an earlier delivery does
-            // not need the payload.
-            Break(not_run)
-                if (matches!(*not_run, Disposition::Defer { .. }) && position_of(leased_job).is_some())
-                    || HandlerOutput::is_kept(leased_job) =>
-            {
-                self.ask_hooks(leased_job, info, admission).await?;
-                self.check_may_begin(leased_job, info, admission)?;
-                Break(not_run)
+/// A job on its way to its handler.
+struct Preparation<'a> {
+    executor: &'a Executor,
+    leased_job: &'a LeasedJob,
+    info: Arc<JobInfo>,
+    admission: AdmissionContext<'a>,
+}
+
+impl<'a> Preparation<'a> {
+    /// Decodes the message for the handler, and asks the hooks whether the handler may run. `payload` is
+    /// `None` if it must be downloaded, and an error if the check of the event has already decided.
+    async fn prepare(
+        &mut self,
+        payload: Option<Result<Bytes, NotRun>>,
+    ) -> ControlFlow<NotRun, RunnableJob<'a>> {
+        let needs_download = payload.is_none();
+        let hooks_first = needs_download && self.hooks_decide_first();
+
+        // 1. End a job that is over. It needs no permit, and ends even if its kind has none left.
+        if hooks_first || (needs_download && self.is_known_to_be_over()) {
+            self.end_if_over().await?;
+        }
+
+        // 2. Ask the hooks that decide before the download.
+        if hooks_first {
+            self.ask_hooks().await?;
+            self.check_may_begin()?;
+        }
+
+        // 3. Get the payload.
+        let payload = match payload {
+            Some(payload) => payload,
+            None => {
+                self.reserve_permit_for_download()?;
+                // Boxed, because most payloads are inside their messages.
+                Box::pin(self.download()).await
             }
-            Break(not_run) => Break(not_run),
-            Continue(runnable) => {
-                self.ask_hooks(leased_job, info, admission).await?;
-                Continue(runnable)
-            }
+        };
+
+        // 4. Decode the message.
+        let decoded = match payload {
+            // Step 1 has found that the job is not over.
+            Ok(data) if hooks_first => self.decode(&data).await,
+            payload => self.end_or_decode(payload).await,
+        };
+
+        // 5. Ask the hooks, unless step 2 has asked them.
+        if hooks_first || !self.needs_hooks(&decoded) {
+            return decoded;
+        }
+        self.ask_hooks().await?;
+        if decoded.is_break() {
+            self.check_may_begin()?;
+        }
+        decoded
+    }
+
+    /// Returns whether the hooks are asked before the download of the payload: if the job has a position in a
+    /// FIFO group, or a hook that [decides first](super::hook::Hook::decides_first). Until they admit the
+    /// job, its message may be received many times, and each delivery would download the payload. The hooks
+    /// of other jobs are asked afterwards, because a batch gives a turn only to a message that can be read.
+    fn hooks_decide_first(&self) -> bool {
+        position_of(self.leased_job).is_some() || self.executor.state.decide_first(&self.info)
+    }
+
+    /// Returns whether the worker knows, without a request, that the job is completed or cancelled.
+    fn is_known_to_be_over(&self) -> bool {
+        let Self { executor, leased_job, info, .. } = self;
+        executor.is_remembered(leased_job, info) || executor.state.cancelled(info).is_some()
+    }
+
+    /// Breaks if the job was completed before or if an operator has cancelled it. Such a job ends even before
+    /// its `notbefore` time, and even if it could not run.
+    async fn end_if_over(&self) -> ControlFlow<NotRun> {
+        let Self { executor, leased_job, info, .. } = self;
+        // This may be a copy from a repeated send, whose payload is already gone.
+        if executor.was_completed_before(leased_job, info).await {
+            return Break(Box::new(Disposition::Discard));
+        }
+        match executor.state.cancelled(info) {
+            // Unless its handler succeeded within the cancellation's grace, and a hook failed afterwards.
+            Some(rejection) if !HandlerOutput::is_kept(leased_job) => Break(rejected(rejection)),
+            _ => Continue(()),
         }
     }
 
-    /// Fetches and decodes a payload in a blob. If the job has a position in a FIFO group, or a hook that
-    /// [decides first](super::hook::Hook::decides_first), the hooks are asked before the fetch: until they
-    /// admit the job, its message may be received many times, and each delivery would fetch. Otherwise the
-    /// hooks are asked after the fetch, because a batch gives a turn only to a message that can be read.
-    async fn fetch_and_decode(
-        &self,
-        leased_job: &LeasedJob,
-        info: &mut Arc<JobInfo>,
-        admission: AdmissionContext<'_>,
-    ) -> ControlFlow<NotRun, RunnableJob<'_>> {
-        let hooks_first = position_of(leased_job).is_some() || self.state.decide_first(info);
-        // Completed and cancelled jobs need no permit, and end even if their kind has none left.
-        let is_over = self.is_remembered(leased_job, info) || self.state.cancelled(info).is_some();
-        if (hooks_first || is_over)
-            && let Some(not_run) = self.end_without_run(leased_job, info).await
-        {
+    /// Asks the hooks whether the handler may run now. If the handler finished in an earlier delivery,
+    /// completes the job instead.
+    async fn ask_hooks(&self) -> ControlFlow<NotRun> {
+        let Self { executor, leased_job, info, admission } = self;
+        let state = &executor.state;
+        if let Break(not_run) = state.admit(leased_job, info, *admission).await {
+            if matches!(*not_run, Disposition::Release(_)) {
+                leased_job.end_wait();
+            }
             return Break(not_run);
         }
-        if hooks_first {
-            self.ask_hooks(leased_job, info, admission).await?;
-            self.check_may_begin(leased_job, info, admission)?;
+        if let Some(output) = HandlerOutput::kept_with(leased_job) {
+            let failed = state.completing(leased_job, info, &output).await.err();
+            return Break(failed.unwrap_or_else(|| Box::new(Disposition::Complete)));
         }
-        // A handler that finished in an earlier delivery needs no permit.
-        if let Some(registration) = self.handlers.find(&info.kind)
-            && !HandlerOutput::is_kept(leased_job)
-        {
-            self.reserve_permit(leased_job, registration.kind, admission.slot)?;
-        }
-        let fetched = fetch(leased_job).await;
-        // The queue may have been paused during the download, and the worker refreshes no settings while all
-        // its slots are taken.
-        let _ = leased_job.core.fresh_settings().await;
-        match fetched {
-            data if !hooks_first => self.decode_and_ask_hooks(leased_job, data, info, admission).await,
-            Ok(data) => self.decode_message(leased_job, &data, info, admission.slot).await,
-            failed => self.check_and_decode(leased_job, failed, info, admission.slot).await,
+        Continue(())
+    }
+
+    /// Reserves a permit for the handler, so that no payload is downloaded for a job that cannot start. A
+    /// handler that finished in an earlier delivery needs none.
+    fn reserve_permit_for_download(&self) -> ControlFlow<NotRun> {
+        match self.executor.handlers.find(&self.info.kind) {
+            Some(registration) if !HandlerOutput::is_kept(self.leased_job) => {
+                self.reserve_permit(registration.kind)
+            }
+            _ => Continue(()),
         }
     }
 
-    /// Decodes the message for the handler, unless the job must not run.
-    async fn check_and_decode(
-        &self,
-        leased_job: &LeasedJob,
-        data: Result<Bytes, NotRun>,
-        info: &mut Arc<JobInfo>,
-        slot: &dyn DeliverySlot,
-    ) -> ControlFlow<NotRun, RunnableJob<'_>> {
-        let data = match data {
-            // The message of a completed job is discarded, even if it cannot be read.
-            Err(rejection) if matches!(*rejection, Disposition::DeadLetter(_)) => {
-                let was_completed = self.was_completed_before(leased_job, info).await;
-                return Break(if was_completed { Box::new(Disposition::Discard) } else { rejection });
-            }
-            // The message comes back later, and the completion is checked then.
-            Err(release)
-                if matches!(*release, Disposition::Release(_)) && self.state.cancelled(info).is_none() =>
-            {
-                return Break(release);
-            }
-            data => match (self.end_without_run(leased_job, info).await, data) {
-                (Some(not_run), _) | (None, Err(not_run)) => return Break(not_run),
-                (None, Ok(data)) => data,
-            },
-        };
-        self.decode_message(leased_job, &data, info, slot).await
-    }
-
-    /// Returns the disposition of a job that was completed before or that an operator has cancelled. Such a
-    /// job ends even before its `notbefore` time, and even if it could not run.
-    async fn end_without_run(&self, leased_job: &LeasedJob, info: &JobInfo) -> Option<NotRun> {
-        // This may be a copy from a repeated send, whose payload is already gone.
-        if self.was_completed_before(leased_job, info).await {
-            return Some(Box::new(Disposition::Discard));
-        }
-        // The handler succeeded within the cancellation's grace, and a hook failed afterwards.
-        if HandlerOutput::is_kept(leased_job) {
-            return None;
-        }
-        self.state.cancelled(info).map(rejected)
-    }
-
-    /// Decodes the message for the handler. Upgrading an older message updates the version in `info`.
-    async fn decode_message(
-        &self,
-        leased_job: &LeasedJob,
-        data: &[u8],
-        info: &mut Arc<JobInfo>,
-        slot: &dyn DeliverySlot,
-    ) -> ControlFlow<NotRun, RunnableJob<'_>> {
-        let Some(registration) = self.handlers.find(&info.kind) else {
-            return Break(deferred(DeferralCause::UnknownKind, UNKNOWN_KIND.to_owned()));
-        };
-        let (version, media_type) = leased_job.payload_form();
-        match (registration.decode)(version, media_type.as_deref(), data) {
-            Ok((version, message)) => {
-                if info.version != version {
-                    Arc::make_mut(info).version = version;
-                }
-                if has_stored_checkpoint(leased_job) {
-                    self.reserve_permit(leased_job, registration.kind, slot)?;
-                    // Boxed, because most checkpoints are inside their messages.
-                    if let Err(error) = Box::pin(read_stored_checkpoint(leased_job)).await {
-                        return Break(deferred(DeferralCause::PayloadUnreadable, chain(&error)));
-                    }
-                }
-                Continue(RunnableJob { info: Arc::clone(info), registration, message })
-            }
-            Err(error) if error.is_newer_version() => {
-                Break(deferred(DeferralCause::NewerVersion, chain(&error)))
-            }
-            Err(error) => Break(rejected(Rejection::undecodable(&error))),
-        }
-    }
-
-    /// Reserves a permit for the handler before the download, so that no payload is fetched for a job that
-    /// cannot start. If the last download failed, the permit is taken after this one: it may hang as well,
-    /// and must not hold up jobs that could run.
-    fn reserve_permit(
-        &self,
-        leased_job: &LeasedJob,
-        kind: &str,
-        slot: &dyn DeliverySlot,
-    ) -> ControlFlow<NotRun> {
-        end_wait_for_known_kind(leased_job);
-        if waits_for_payload(leased_job) {
+    /// Reserves a permit for the handler before a download. If the last download failed, the permit is taken
+    /// after this one: it may hang as well, and must not hold up jobs that could run.
+    fn reserve_permit(&self, kind: &str) -> ControlFlow<NotRun> {
+        let slot = self.admission.slot;
+        end_wait_for_known_kind(self.leased_job);
+        if waits_for_payload(self.leased_job) {
             slot.give_back();
             return Continue(());
         }
@@ -229,78 +201,104 @@ impl Executor {
         }
     }
 
-    /// Asks the hooks whether the handler may run now. If the handler finished in an earlier delivery,
-    /// completes the job instead.
-    async fn ask_hooks(
-        &self,
-        leased_job: &LeasedJob,
-        info: &JobInfo,
-        admission: AdmissionContext<'_>,
-    ) -> ControlFlow<NotRun> {
-        let state = &self.state;
-        match state.admit(leased_job, info, admission).await {
-            Ok(None) => {}
-            Ok(Some(Disposition::Release(wait))) => {
-                leased_job.end_wait();
-                return Break(Box::new(Disposition::Release(wait)));
+    /// Downloads the payload, and refreshes the queue's settings: the queue may have been paused meanwhile,
+    /// and the worker refreshes no settings while all its slots are taken.
+    async fn download(&self) -> Result<Bytes, NotRun> {
+        let fetched = fetch(self.leased_job).await;
+        let _ = self.leased_job.core.fresh_settings().await;
+        fetched
+    }
+
+    /// Decodes the message, unless the job is over or `payload` already says that it does not run.
+    async fn end_or_decode(
+        &mut self,
+        payload: Result<Bytes, NotRun>,
+    ) -> ControlFlow<NotRun, RunnableJob<'a>> {
+        match payload.as_ref().map_err(Box::as_ref) {
+            // The message of a completed job is discarded, even if it cannot be read.
+            Err(Disposition::DeadLetter(_)) => {
+                if self.executor.was_completed_before(self.leased_job, &self.info).await {
+                    return Break(Box::new(Disposition::Discard));
+                }
             }
-            Ok(Some(other)) => return Break(Box::new(other)),
-            Err(failed) => return Break(failed),
+            // The message comes back later, and the completion is checked then.
+            Err(Disposition::Release(_)) if self.executor.state.cancelled(&self.info).is_none() => {}
+            _ => self.end_if_over().await?,
         }
-        if let Some(output) = HandlerOutput::kept_with(leased_job) {
-            let failed = state.completing(leased_job, info, &output).await.err();
-            return Break(failed.unwrap_or_else(|| Box::new(Disposition::Complete)));
+        match payload {
+            Ok(data) => self.decode(&data).await,
+            Err(not_run) => Break(not_run),
         }
-        Continue(())
+    }
+
+    /// Decodes the message for the handler. Upgrading an older message updates the version in `info`.
+    async fn decode(&mut self, data: &[u8]) -> ControlFlow<NotRun, RunnableJob<'a>> {
+        let leased_job = self.leased_job;
+        let Some(registration) = self.executor.handlers.find(&self.info.kind) else {
+            return Break(deferred(DeferralCause::UnknownKind, UNKNOWN_KIND.to_owned()));
+        };
+        let (version, media_type) = leased_job.payload_form();
+        let (version, message) = match (registration.decode)(version, media_type.as_deref(), data) {
+            Ok(decoded) => decoded,
+            Err(error) if error.is_newer_version() => {
+                return Break(deferred(DeferralCause::NewerVersion, chain(&error)));
+            }
+            Err(error) => return Break(rejected(Rejection::undecodable(&error))),
+        };
+        if self.info.version != version {
+            Arc::make_mut(&mut self.info).version = version;
+        }
+        if has_stored_checkpoint(leased_job) {
+            self.reserve_permit(registration.kind)?;
+            // Boxed, because most checkpoints are inside their messages.
+            if let Err(error) = Box::pin(read_stored_checkpoint(leased_job)).await {
+                return Break(deferred(DeferralCause::PayloadUnreadable, chain(&error)));
+            }
+        }
+        Continue(RunnableJob { info: Arc::clone(&self.info), registration, message })
+    }
+
+    /// Returns whether step 5 asks the hooks: about each job that can run, and about one that cannot in two
+    /// cases.
+    fn needs_hooks(&self, decoded: &ControlFlow<NotRun, RunnableJob<'_>>) -> bool {
+        let Break(not_run) = decoded else { return true };
+        // A deferred FIFO job must still take its turn: its log would treat the position as abandoned, and
+        // the next job of the key would pass it.
+        let is_deferred = matches!(**not_run, Disposition::Defer { .. });
+        let takes_turn = is_deferred && position_of(self.leased_job).is_some();
+        // A handler that finished in an earlier delivery does not need the payload.
+        takes_turn || HandlerOutput::is_kept(self.leased_job)
     }
 
     /// Takes the handler's permits, and sleeps until its rate limiter lets it begin.
-    async fn take_permits(
-        &self,
-        leased_job: &LeasedJob,
-        info: &JobInfo,
-        registration: &Registration,
-        admission: AdmissionContext<'_>,
-    ) -> ControlFlow<NotRun> {
-        let started = async {
-            self.check_may_begin(leased_job, info, admission)?;
-            match admission.slot.admit(registration.kind) {
-                Ok(wait) if wait.is_zero() => Continue(()),
-                Ok(wait) => {
-                    // Boxed, because few handlers wait.
-                    let _ = Box::pin(admission.stop.run_until_cancelled(sleep(wait))).await;
-                    self.check_may_begin(leased_job, info, admission)
-                }
-                Err(wait) => Break(self.over_limit(wait)),
+    async fn take_permits(&self, kind: &str) -> ControlFlow<NotRun> {
+        self.check_may_begin()?;
+        match self.admission.slot.admit(kind) {
+            Ok(wait) if wait.is_zero() => Continue(()),
+            Ok(wait) => {
+                // Boxed, because few handlers wait.
+                let _ = Box::pin(self.admission.stop.run_until_cancelled(sleep(wait))).await;
+                self.check_may_begin()
             }
-        };
-        // The conditions for which the job was deferred are met: a later deferral starts its own backoff.
-        started.await.map_break(|not_run| {
-            end_wait_for_run(leased_job);
-            not_run
-        })
+            Err(wait) => Break(self.over_limit(wait)),
+        }
     }
 
     /// Breaks if the worker is stopping, the queue is paused or an operator has cancelled the job. Called
     /// after each wait: for the turn, for the payload, and for the rate limiter of the kind.
-    fn check_may_begin(
-        &self,
-        leased_job: &LeasedJob,
-        info: &JobInfo,
-        admission: AdmissionContext<'_>,
-    ) -> ControlFlow<NotRun> {
-        if let Some(rejection) = self.state.cancelled(info) {
+    fn check_may_begin(&self) -> ControlFlow<NotRun> {
+        if let Some(rejection) = self.executor.state.cancelled(&self.info) {
             return Break(rejected(rejection));
         }
-        let core = &leased_job.core;
-        if admission.stop.is_cancelled() || core.settings().is_paused(core.now()) {
+        let core = &self.leased_job.core;
+        if self.admission.stop.is_cancelled() || core.settings().is_paused(core.now()) {
             return Break(Box::new(Disposition::Release(Duration::ZERO)));
         }
         Continue(())
     }
 
     fn over_limit(&self, wait: Duration) -> NotRun {
-        Box::new(Disposition::OverLimit(self.core.runtime().jitter(wait, 1.0..=2.0)))
+        Box::new(Disposition::OverLimit(self.executor.core.runtime().jitter(wait, 1.0..=2.0)))
     }
 }
 

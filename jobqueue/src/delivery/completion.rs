@@ -17,7 +17,7 @@ use super::executor::{DeliveryReport, Executor};
 use super::leased_job::LeasedJob;
 use crate::error::Error;
 use crate::job::outcome::{Outcome, panic_text};
-use crate::lease::{LeaseError, delete_all};
+use crate::lease::{BatchDeletion, LeaseError, delete_all};
 use crate::queue_core::QueueCore;
 use crate::sync::lock;
 use crate::trace::{OpenSpan, Step, TraceContext};
@@ -59,10 +59,11 @@ impl Executor {
         self.deletions.add(Deletion { leased_job: Arc::clone(leased_job), process, done });
         // Without an answer, the request has panicked, or was dropped with the worker, as this delivery will
         // be.
-        match answer.await.unwrap_or(Some(Err(LeaseError::Uncertain(None))))? {
-            Ok(()) => Some(Ok(Outcome::Completed)),
+        match answer.await.unwrap_or(BatchDeletion::Done(Err(LeaseError::Uncertain(None)))) {
+            BatchDeletion::Alone => None,
+            BatchDeletion::Done(Ok(())) => Some(Ok(Outcome::Completed)),
             // Boxed, because most messages are deleted at the first request.
-            failed => Some(Box::pin(self.completion_outcome(leased_job, failed)).await),
+            BatchDeletion::Done(failed) => Some(Box::pin(self.completion_outcome(leased_job, failed)).await),
         }
     }
 
@@ -105,8 +106,7 @@ struct Deletion {
     leased_job: Arc<LeasedJob>,
     /// The trace context in which the handler has run.
     process: Option<TraceContext>,
-    /// Receives the result of the deletion; `None` if the message must be deleted alone.
-    done: oneshot::Sender<Option<Result<(), LeaseError>>>,
+    done: oneshot::Sender<BatchDeletion>,
 }
 
 impl Deletions {
@@ -162,16 +162,16 @@ impl Deletions {
     }
 
     /// Deletes messages in one request.
-    async fn request(&self, deletions: &[Deletion]) -> Vec<Option<Result<(), LeaseError>>> {
+    async fn request(&self, deletions: &[Deletion]) -> Vec<BatchDeletion> {
         let leases: Vec<_> =
             deletions.iter().map(|deletion| Arc::clone(&deletion.leased_job.lease)).collect();
         let mut span = self.span(deletions);
         let deleted = span.run(pin!(delete_all(&leases))).await;
-        let error =
-            deleted.iter().flatten().find_map(|deleted| deleted.as_ref().err()).map(|error| match error {
-                LeaseError::Uncertain(_) | LeaseError::Refused(_) => "uncertain",
-                LeaseError::Lost | LeaseError::Closed => "lease_lost",
-            });
+        let error = deleted.iter().find_map(|deleted| match deleted {
+            BatchDeletion::Alone | BatchDeletion::Done(Ok(())) => None,
+            BatchDeletion::Done(Err(LeaseError::Uncertain(_) | LeaseError::Refused(_))) => Some("uncertain"),
+            BatchDeletion::Done(Err(LeaseError::Lost | LeaseError::Closed)) => Some("lease_lost"),
+        });
         span.end(Some(Outcome::Completed.as_str()), error);
         deleted
     }

@@ -16,7 +16,7 @@ use crate::envelope::{
     Envelope, EnvelopeError, History, JsonText, Parsed, Payload, RAW_KIND, fits_with_room, parse,
 };
 use crate::job::outcome::{Reason, chain};
-use crate::lease::{Lease, LeaseTerms, LeasedQueue};
+use crate::lease::Lease;
 use crate::message::{DecodeError, MessageDefaults};
 use crate::queue_core::{MAX_DELAY, QueueCore};
 use crate::settings::QueueSettings;
@@ -111,7 +111,8 @@ pub(super) fn inspect(
         Content::Event(event) => kinds.defaults(&event.kind),
         Content::Unreadable(_) => MessageDefaults::new(),
     };
-    let lease = new_lease(core, &leased, requested, core.terms(&settings, &defaults));
+    let terms = core.terms(&settings, &defaults);
+    let lease = Lease::start(Arc::clone(&core.leased_queue), &leased, requested, terms);
     let limits = settings.limits(&defaults);
     let leased_job = LeasedJob::new(Arc::clone(core), lease, &leased, delivery, settings, limits, content);
     refuse_without_room(&leased_job, leased.text.as_deref().unwrap_or_default());
@@ -122,17 +123,6 @@ pub(super) fn inspect(
         }
     };
     (leased_job, checked)
-}
-
-fn new_lease(core: &QueueCore, leased: &LeasedMessage, requested: Instant, terms: LeaseTerms) -> Arc<Lease> {
-    let queue = LeasedQueue {
-        name: core.name.clone(),
-        store: core.store_handle(),
-        renewer_store: core.renewer_store(),
-        renewer: core.renewer().clone(),
-        observers: Arc::clone(core.observers()),
-    };
-    Lease::start(queue, leased, requested, terms)
 }
 
 /// Marks an event as unreadable if its producer's attributes leave no space for a history: its attempts could
@@ -157,7 +147,7 @@ fn refuse_without_room(job: &LeasedJob, text: &str) {
 }
 
 fn check_event(event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Result<(), NotRun> {
-    let now = leased_job.received_at();
+    let now = leased_job.times.received;
     let unknown = unknown(event, leased_job, kinds);
     // Limits belong to the message type, so only a reader that knows the type may apply them.
     if let Some(rejection) =

@@ -140,31 +140,40 @@ fn waits_for(job: &LeasedJob, causes: &[DeferralCause]) -> bool {
         .unwrap_or(false)
 }
 
-/// Puts the message back because of `cause`, and returns for how long. Calls `before` with that time before
-/// the put-back. If the message has waited for long enough, does nothing and returns the rejection. `detail`
-/// is for operators.
+/// The result of deferring a message.
+#[derive(Debug)]
+pub(crate) enum DeferOutcome {
+    /// The message is put back for this time.
+    PutBack(Duration),
+    /// The message has waited for long enough, and nothing is done. The caller may dead-letter it.
+    WaitIsOver(Rejection),
+}
+
+/// Puts the message back because of `cause`, unless it has waited for long enough. Calls `before` with the
+/// time of the put-back before it. `detail` is for operators.
 pub(crate) async fn defer(
     job: &LeasedJob,
     cause: DeferralCause,
     detail: &str,
     before: impl FnOnce(Duration),
-) -> Result<Result<Duration, Rejection>, Error> {
+) -> Result<DeferOutcome, Error> {
     let (mut deferral, waited) = match earlier_wait(job, cause) {
         Some(found) => found,
         None => {
-            let first = Deferral { cause: cause.code().to_owned(), since: rfc3339(job.present()), count: 0 };
+            let first =
+                Deferral { cause: cause.code().to_owned(), since: rfc3339(job.times.now()), count: 0 };
             (first, Duration::ZERO)
         }
     };
     if let Some(reason) = reason_to_end(job, cause, &deferral, waited) {
         let tries = deferral.count;
         let detail = format!("{detail}; waited {waited:.0?}, in {tries} deliveries");
-        return Ok(Err(Rejection::new(reason, detail)));
+        return Ok(DeferOutcome::WaitIsOver(Rejection::new(reason, detail)));
     }
     deferral.count = deferral.count.saturating_add(1);
     let wait = cause.wait(deferral.count, job.core.runtime());
     before(wait);
-    Ok(Ok(job.release_waiting(wait, Some(deferral)).await?))
+    job.release_waiting(wait, Some(deferral)).await.map(DeferOutcome::PutBack)
 }
 
 /// Returns whether the message may be put back because of `cause`: it has not yet waited for long enough.
@@ -191,7 +200,7 @@ fn earlier_wait(job: &LeasedJob, cause: DeferralCause) -> Option<(Deferral, Dura
     if cause == DeferralCause::BrokenHook && earlier_wait.cause == DeferralCause::BrokenAdmission.code() {
         cause.code().clone_into(&mut earlier_wait.cause);
     }
-    if earlier_wait.cause == cause.code() { with_duration(earlier_wait, job.present()) } else { None }
+    if earlier_wait.cause == cause.code() { with_duration(earlier_wait, job.times.now()) } else { None }
 }
 
 /// Returns the wait and its duration; `None` if its start cannot be read.

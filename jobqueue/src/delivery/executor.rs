@@ -75,7 +75,7 @@ impl Executor {
         slot: &dyn DeliverySlot,
         stop: &CancellationToken,
     ) -> DeliveryReport {
-        let mut report = DeliveryReport::new(leased_job.waited());
+        let mut report = DeliveryReport::new(leased_job.times.waited());
         let admission = AdmissionContext { stop, until_idle: self.until_idle, slot };
         let admitted = self.admit(leased_job, checked, admission, &mut report).await;
         slot.classify(match &admitted {
@@ -119,7 +119,8 @@ impl Executor {
             Some(job) => self.judge(job, &JobError::retry(text), None, None),
             None => Disposition::Release(Duration::ZERO),
         };
-        let report = DeliveryReport { job, attempted: true, ..DeliveryReport::new(leased_job.waited()) };
+        let report =
+            DeliveryReport { job, attempted: true, ..DeliveryReport::new(leased_job.times.waited()) };
         self.settle(leased_job, disposition, slot, report).await
     }
 
@@ -127,7 +128,7 @@ impl Executor {
     pub(crate) async fn put_back(&self, message: Box<Incoming>, slot: &dyn DeliverySlot) -> DeliveryReport {
         let leased_job = Arc::new(lease_only(&self.core, *message, &*self.handlers));
         let job = leased_job.info().map(Arc::new);
-        let report = DeliveryReport { job, ..DeliveryReport::new(leased_job.waited()) };
+        let report = DeliveryReport { job, ..DeliveryReport::new(leased_job.times.waited()) };
         self.settle(&leased_job, Disposition::Release(Duration::ZERO), slot, report).await
     }
 }

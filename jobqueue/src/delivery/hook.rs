@@ -3,6 +3,7 @@
 //! Deliveries know only this trait. The crate root gives the worker the implementations.
 
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::value::RawValue;
@@ -44,6 +45,23 @@ impl AdmissionContext<'_> {
     }
 }
 
+/// The answer of a hook before the handler runs.
+#[derive(Debug)]
+pub(crate) enum HookAnswer {
+    /// The handler may run.
+    Run,
+    /// The handler does not run. [`Discard`](Disposition::Discard) means that the job is already done,
+    /// [`DiscardCancelled`](Disposition::DiscardCancelled) that it never runs.
+    Settle(Disposition),
+}
+
+impl HookAnswer {
+    /// Returns the answer that the message is put back for `wait`, without counting an attempt.
+    pub(crate) fn release(wait: Duration) -> Self {
+        Self::Settle(Disposition::Release(wait))
+    }
+}
+
 /// Work before and after a handler. If a hook fails, the message stays in its queue and is delivered again.
 #[async_trait]
 pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
@@ -56,13 +74,12 @@ pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Decides before the handler runs. `None` lets it run. [`Discard`](Disposition::Discard) means that the
-    /// job is already done, [`DiscardCancelled`](Disposition::DiscardCancelled) that it never runs.
+    /// Decides whether the handler may run.
     async fn admit(
         &self,
         hook_context: HookContext<'_>,
         admission: AdmissionContext<'_>,
-    ) -> Result<Option<Disposition>, Error>;
+    ) -> Result<HookAnswer, Error>;
 
     /// Called after the handler has finished and before the message is deleted. `handed_over` is true if
     /// another message continues the job, so that the job ends later.

@@ -1,13 +1,14 @@
 //! Calls the hooks, and decides the disposition of a message whose hook has failed.
 
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::deferral::DeferralCause;
-use super::disposition::{Disposition, Rejection};
+use super::disposition::{Disposition, NotRun, Rejection};
 use super::handler_output::HandlerOutput;
-use super::hook::{AdmissionContext, Hook, HookContext};
+use super::hook::{AdmissionContext, Hook, HookAnswer, HookContext};
 use super::leased_job::LeasedJob;
 use super::message_changes::{may_succeed_soon, no_answer};
 use super::state::DeliveryState;
@@ -29,24 +30,23 @@ impl DeliveryState {
         self.hooks_of(job).any(|hook| hook.decides_first(job))
     }
 
-    /// Asks the hooks whether the handler may run; `None` if it may. Asks them in reverse: the FIFO hook,
-    /// which may wait for the job's turn, comes before the hooks whose answers could go stale during that
-    /// wait.
+    /// Asks the hooks whether the handler may run, and breaks if one of them decides otherwise or fails. Asks
+    /// them in reverse: the FIFO hook, which may wait for the job's turn, comes before the hooks whose answers
+    /// could go stale during that wait.
     pub(super) async fn admit(
         &self,
         leased_job: &LeasedJob,
         job: &JobInfo,
         admission: AdmissionContext<'_>,
-    ) -> Result<Option<Disposition>, Box<Disposition>> {
+    ) -> ControlFlow<NotRun> {
         for hook in self.hooks_of(job).rev() {
-            let decided = hook.admit(self.hook_context(leased_job, job), admission).await;
-            if let Some(disposition) =
-                decided.map_err(|error| failed(leased_job, &error, DeferralCause::BrokenAdmission))?
-            {
-                return Ok(Some(disposition));
+            match hook.admit(self.hook_context(leased_job, job), admission).await {
+                Ok(HookAnswer::Run) => {}
+                Ok(HookAnswer::Settle(disposition)) => return Break(Box::new(disposition)),
+                Err(error) => return Break(failed(leased_job, &error, DeferralCause::BrokenAdmission)),
             }
         }
-        Ok(None)
+        Continue(())
     }
 
     /// Calls the hooks because the job is done. If a hook fails, returns the disposition of the message
@@ -56,7 +56,7 @@ impl DeliveryState {
         leased_job: &LeasedJob,
         job: &JobInfo,
         output: &HandlerOutput,
-    ) -> Result<(), Box<Disposition>> {
+    ) -> Result<(), NotRun> {
         let called = self.call_completing(leased_job, job, output).await;
         called.map_err(|error| failed(leased_job, &error, DeferralCause::BrokenHook))
     }
@@ -85,7 +85,7 @@ impl DeliveryState {
         job: &JobInfo,
         output: &HandlerOutput,
         is_slot_free: bool,
-    ) -> Result<(), Box<Disposition>> {
+    ) -> Result<(), NotRun> {
         if !self.has_hooks(job) {
             return Ok(());
         }
@@ -102,11 +102,7 @@ impl DeliveryState {
 
     /// Calls the hooks because the message of a finished job is about to be deleted without a run. If a hook
     /// fails, returns the disposition of the message instead.
-    pub(super) async fn discarding(
-        &self,
-        leased_job: &LeasedJob,
-        job: &JobInfo,
-    ) -> Result<(), Box<Disposition>> {
+    pub(super) async fn discarding(&self, leased_job: &LeasedJob, job: &JobInfo) -> Result<(), NotRun> {
         for hook in self.hooks_of(job) {
             let called = hook.discarding(self.hook_context(leased_job, job)).await;
             called.map_err(|error| failed(leased_job, &error, DeferralCause::BrokenHook))?;
@@ -120,7 +116,7 @@ impl DeliveryState {
         &self,
         leased_job: &LeasedJob,
         job: &JobInfo,
-    ) -> Result<bool, Box<Disposition>> {
+    ) -> Result<bool, NotRun> {
         let mut unknown = Ok(false);
         for hook in self.hooks_of(job) {
             match hook.is_done_elsewhere(self.hook_context(leased_job, job)).await {
@@ -141,7 +137,7 @@ impl DeliveryState {
         leased_job: &LeasedJob,
         job: &JobInfo,
         rejection: &Rejection,
-    ) -> Result<(), Box<Disposition>> {
+    ) -> Result<(), NotRun> {
         for hook in self.hooks_of(job) {
             let context = self.hook_context(leased_job, job);
             let called = hook.dead_lettering(context, rejection.reason.as_str(), &rejection.detail).await;
@@ -186,7 +182,7 @@ impl DeliveryState {
 
 /// Returns the disposition of a message whose hook failed: it is put back. If retrying cannot help, `broken`
 /// is the cause, which limits how long the message waits.
-fn failed(leased_job: &LeasedJob, error: &Error, broken: DeferralCause) -> Box<Disposition> {
+fn failed(leased_job: &LeasedJob, error: &Error, broken: DeferralCause) -> NotRun {
     let detail = format!("a hook of the job failed: {}", chain(error));
     crate::log::warn!(queue = %leased_job.core.name, error = %chain(error), "a hook of the job failed; the message stays in its queue");
     Box::new(match error.kind() {

@@ -10,8 +10,9 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use super::checkpoint_state::CheckpointState;
 use super::message_changes::no_answer;
-use super::saved::KnownCheckpoint;
+use super::receipt_times::ReceiptTimes;
 use super::shrink_history::HistoryTrim;
 use crate::envelope::{Checkpoint, Envelope, EventDigest, Payload, StoredReference, state_of};
 use crate::error::{Error, ErrorKind};
@@ -38,16 +39,7 @@ pub(crate) struct LeasedJob {
     /// The number of this delivery, from 1: the dequeue count, or one more than the recorded number if the
     /// storage does not count deliveries.
     pub(crate) dequeue_count: u32,
-    /// The time of the request that received the message: by the storage's clock, or by this machine's clock
-    /// if the storage reports only how long the lease lasts.
-    received: SystemTime,
-    /// The instant at which this process received the message.
-    arrived: Instant,
-    /// The time for which the storage hides the message, counted from the request that received it: at least
-    /// the lease. A Service Bus lock that was abandoned, and whose link has closed since, can last up to
-    /// twice as long.
-    hidden: Duration,
-    pub(crate) inserted: SystemTime,
+    pub(crate) times: ReceiptTimes,
     pub(crate) expires: Option<SystemTime>,
     /// The queue's settings when the message was received.
     pub(crate) settings: Arc<QueueSettings>,
@@ -62,13 +54,7 @@ pub(crate) struct LeasedJob {
     pub(crate) saving: tokio::sync::Mutex<()>,
     /// The position of a FIFO job in its group, computed once.
     pub(crate) in_order: OnceLock<Option<InOrder>>,
-    /// The parsed checkpoint, read once.
-    pub(super) saved: tokio::sync::Mutex<Option<KnownCheckpoint>>,
-    /// Blobs of earlier checkpoints that the stored message may still refer to.
-    pub(super) superseded: Mutex<Vec<StoredReference>>,
-    /// `Some` while the storage may not have accepted the newest checkpoint: the checkpoint in the stored
-    /// message, if any.
-    pub(super) stored_checkpoint: Mutex<Option<Option<Checkpoint>>>,
+    pub(super) checkpoints: CheckpointState,
     /// The tasks that record the results of effects.
     pub(super) effects: OnceLock<TaskTracker>,
     heartbeat: OnceLock<DropGuard>,
@@ -107,15 +93,11 @@ impl LeasedJob {
         limits: JobLimits,
         content: Content,
     ) -> Self {
-        let granted = leased.granted.unwrap_or(settings.timeout);
         Self {
             core,
             lease,
             dequeue_count,
-            received: leased.next_visible.checked_sub(granted).unwrap_or(leased.inserted),
-            arrived: Instant::now(),
-            hidden: granted.max(settings.timeout),
-            inserted: leased.inserted,
+            times: ReceiptTimes::new(leased, settings.timeout),
             expires: leased.expires,
             settings,
             limits,
@@ -127,9 +109,7 @@ impl LeasedJob {
             sender: OnceLock::new(),
             saving: tokio::sync::Mutex::new(()),
             in_order: OnceLock::new(),
-            saved: tokio::sync::Mutex::new(None),
-            superseded: Mutex::default(),
-            stored_checkpoint: Mutex::default(),
+            checkpoints: CheckpointState::default(),
             effects: OnceLock::new(),
             heartbeat: OnceLock::new(),
         }
@@ -179,31 +159,9 @@ impl LeasedJob {
         let end = CancellationToken::new();
         // A delivery has one turn: a second call changes nothing.
         let _ = self.heartbeat.set(end.clone().drop_guard());
-        self.core.renewer().spawn(async move {
+        self.core.leased_queue.renewer.spawn(async move {
             let _ = end.run_until_cancelled_owned(beats).await;
         });
-    }
-
-    /// Returns the time at which the message was received. It is by the storage's clock, so that workers with
-    /// different clocks agree on how long a message has waited. If the storage reports only how long the
-    /// lease lasts, as Service Bus does, it is by this machine's clock.
-    pub(super) fn received_at(&self) -> SystemTime {
-        self.received
-    }
-
-    /// Returns the current time by the clock of [`received_at`](Self::received_at).
-    pub(super) fn present(&self) -> SystemTime {
-        self.received + self.arrived.elapsed()
-    }
-
-    /// Returns how long the storage hides the message after a get: at least as long as after a renewal.
-    pub(crate) fn hidden(&self) -> Duration {
-        self.hidden
-    }
-
-    /// Returns the time from the insertion of the message until this delivery, by the storage's clock.
-    pub(crate) fn waited(&self) -> Duration {
-        self.received.duration_since(self.inserted).unwrap_or_default()
     }
 
     /// Returns the trace context of the message, and its `tracestate`.
@@ -318,7 +276,7 @@ impl LeasedJob {
             let mut job = envelope.job(self.core.name.clone(), trace);
             job.max_attempts = self.limits.attempts;
             job.dequeue_count = self.dequeue_count;
-            job.inserted = self.inserted;
+            job.inserted = self.times.inserted;
             job.expires = self.expires;
             job
         })
@@ -373,7 +331,7 @@ impl LeasedJob {
             matches!(envelope.payload, Payload::Stored(_))
                 || matches!(envelope.history.checkpoint, Some(Checkpoint::Stored(_)))
         };
-        self.with_envelope(refers).unwrap_or(false) || !lock(&self.superseded).is_empty()
+        self.with_envelope(refers).unwrap_or(false) || self.checkpoints.has_superseded()
     }
 
     pub(crate) fn references(&self) -> Vec<StoredReference> {

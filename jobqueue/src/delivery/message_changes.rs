@@ -17,7 +17,6 @@ use crate::job::outcome::printable;
 use crate::lease::LeaseError;
 use crate::queue_core::remove_blobs;
 use crate::storage::{MAX_VISIBILITY, StoreError};
-use crate::sync::lock;
 
 /// The maximum time that a message is held after its handler because the result of an effect cannot be
 /// recorded.
@@ -196,7 +195,7 @@ impl LeasedJob {
         };
         smallest.history.last_error = None;
         let rendered = self.render_without_blobs(&smallest).or_else(|| {
-            self.restore_stored_checkpoint(&mut smallest);
+            self.checkpoints.restore(&mut smallest.history.checkpoint);
             self.render_without_blobs(&smallest)
         });
         if rendered.is_some() || self.end_is_stored.load(Ordering::Relaxed) {
@@ -208,19 +207,6 @@ impl LeasedJob {
 
     fn render_without_blobs(&self, envelope: &Envelope) -> Option<Rendered> {
         self.render(&mut envelope.clone()).ok().filter(|rendered| rendered.blobs.is_empty())
-    }
-
-    /// Replaces a checkpoint that the storage has not accepted by the one in the stored message, whose blob
-    /// is kept.
-    fn restore_stored_checkpoint(&self, envelope: &mut Envelope) {
-        let Some(stored) = lock(&self.stored_checkpoint).take() else { return };
-        // Preparing a dead letter may have stored the new checkpoint in a blob.
-        if matches!(envelope.history.checkpoint, Some(Checkpoint::Inline(_))) {
-            if let Some(Checkpoint::Stored(kept)) = &stored {
-                lock(&self.superseded).retain(|reference| reference != kept);
-            }
-            envelope.history.checkpoint = stored;
-        }
     }
 
     /// Saves a checkpoint (JSON text of at most [`MAX_CHECKPOINT_BYTES`]) with the message, and renews the
@@ -238,10 +224,7 @@ impl LeasedJob {
         // Done first, because the caller may be dropped. Other parts of the content may change at the same
         // time: the handler may finish.
         self.change_event(|event| event.history.checkpoint = Some(new));
-        lock(&self.stored_checkpoint).get_or_insert(former.clone());
-        if let Some(Checkpoint::Stored(former)) = former {
-            lock(&self.superseded).push(former);
-        }
+        self.checkpoints.supersede(former);
         let rendered = self.store_blobs(rendered, self.expires).await?;
         let saved = self.lease.save(rendered.text).await;
         self.remove_unless_saved(rendered.blobs, &saved).await;
@@ -250,7 +233,7 @@ impl LeasedJob {
             self.change_event(|event| {
                 (event.payload, event.history.checkpoint) = (payload, history.checkpoint)
             });
-            *lock(&self.stored_checkpoint) = None;
+            self.checkpoints.accept();
         }
         saved?;
         self.remove_superseded().await;
@@ -259,7 +242,7 @@ impl LeasedJob {
 
     /// Deletes the blobs of earlier checkpoints, to which the message no longer refers.
     pub(super) async fn remove_superseded(&self) {
-        let superseded = std::mem::take(&mut *lock(&self.superseded));
+        let superseded = self.checkpoints.take_superseded();
         if !superseded.is_empty() {
             Box::pin(remove_blobs(&self.core, &self.core.name, superseded)).await;
         }

@@ -17,12 +17,13 @@
 //! files serve the jobs that need them:
 //! - before the handler: `done` (was the job completed before?), `hooks`, `deferral` (waits for a condition),
 //!   `order_position` (FIFO groups);
-//! - during the handler: `context`, `progress` and `saved` (checkpoints), `durable` (steps and effects),
-//!   `in_transaction`;
+//! - during the handler: `context`, `progress`, `saved` and `checkpoint_state` (checkpoints), `durable`
+//!   (steps and effects), `in_transaction`;
 //! - at the end: `handler_output` (kept for hooks), `message_changes` (put-backs), `dead_letter`,
 //!   `dead_envelope`, `shrink_history`.
 
 mod admit;
+mod checkpoint_state;
 mod claimed_letter;
 mod completed;
 mod completion;
@@ -49,6 +50,7 @@ mod message_changes;
 mod order_position;
 mod past_dead_letters;
 mod progress;
+mod receipt_times;
 mod registry;
 mod run;
 mod saved;
@@ -66,12 +68,12 @@ pub(crate) use dead_letter::dead_letter_by_hand;
 pub use dead_letter_hook::DeadLettered;
 pub use decode::discard_forged_history;
 pub(crate) use decode::{Incoming, Kinds, decode, event_of_raw, lease_only};
-pub(crate) use deferral::{DeferralCause, defer};
+pub(crate) use deferral::{DeferOutcome, DeferralCause, defer};
 pub(crate) use disposition::{Disposition, NotRun, Rejection};
 pub(crate) use durable::COMPLETED;
 pub(crate) use executor::{DeliveryReport, Executor};
 pub(crate) use handler_output::HandlerOutput;
-pub(crate) use hook::{AdmissionContext, Hook, HookContext};
+pub(crate) use hook::{AdmissionContext, Hook, HookAnswer, HookContext};
 pub(crate) use leased_job::LeasedJob;
 pub(crate) use order_position::{MAX_UNLOGGED_DELAY, end_turn, is_done_in_order, keep_expected, position_of};
 pub(crate) use past_dead_letters::add_past_dead_letter;

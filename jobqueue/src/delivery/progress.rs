@@ -5,9 +5,10 @@ use serde_json::value::RawValue;
 use tokio::sync::{MappedMutexGuard, MutexGuard};
 use tokio::time::Instant;
 
+use super::checkpoint_state::KnownCheckpoint;
 use super::leased_job::LeasedJob;
 use super::message_changes::may_succeed_soon;
-use super::saved::{KnownCheckpoint, Saved, to_json};
+use super::saved::{Saved, to_json};
 use crate::claim_check::MAX_CHECKPOINT_BYTES;
 use crate::clock::WITHOUT_END;
 use crate::envelope::{Checkpoint, Envelope};
@@ -31,7 +32,7 @@ pub(crate) fn load_saved(job: &LeasedJob) -> BoxFuture<'_, Result<Saved, Error>>
 }
 
 async fn known_checkpoint(job: &LeasedJob) -> Result<MappedMutexGuard<'_, KnownCheckpoint>, Error> {
-    let mut known = job.saved.lock().await;
+    let mut known = job.checkpoints.known.lock().await;
     if known.is_none() {
         let newest = match job.load_checkpoint().await? {
             None => Saved::default(),

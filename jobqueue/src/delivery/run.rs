@@ -83,13 +83,13 @@ impl Executor {
         end_wait_for_run(leased_job);
         let mut process_span = self.trace(leased_job, &mut info, report);
         let started = Instant::now();
-        let record = state.tracker().map(|tracker| tracker.begin(&info, started, leased_job.hidden()));
+        let record = state.tracker().map(|tracker| tracker.begin(&info, started, leased_job.times.hidden));
         let run = record.as_ref().map(|record| Arc::clone(&record.run));
         let context = Context::new(Arc::clone(&info), Arc::clone(leased_job), state, &self.snooze, run);
         // Fires the token for the handler and for the tasks that it has started, even if this future is
         // dropped.
         let _stopped_when_dropped = scopeguard::guard(&context, Context::stop);
-        state.events.emit(|| Event::Started { job: Arc::clone(&info), waited: leased_job.waited() });
+        state.events.emit(|| Event::Started { job: Arc::clone(&info), waited: leased_job.times.waited() });
         let running = state.enter(leased_job);
         let job = Job::new(Arc::clone(&info), Arc::clone(&state.states), context.erased(), message);
         let called = AssertUnwindSafe(registration.service.clone().oneshot(job)).catch_unwind();

@@ -23,16 +23,6 @@ pub(crate) struct Saved {
     pub(crate) unwritable: BTreeSet<String>,
 }
 
-/// The checkpoint as this delivery has read and changed it.
-#[derive(Debug, Default)]
-pub(crate) struct KnownCheckpoint {
-    /// The checkpoint with all changes, including those that the next change will save.
-    pub(super) newest: Saved,
-    /// The checkpoint before the first change that the storage has not accepted; `None` if it has accepted
-    /// all.
-    pub(super) accepted: Option<Saved>,
-}
-
 impl Saved {
     pub(crate) fn progress(&self) -> Option<&str> {
         self.progress.as_deref().map(RawValue::get)

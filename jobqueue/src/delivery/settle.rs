@@ -6,14 +6,13 @@ use std::time::Duration;
 use super::claimed_letter::is_letter_claimed;
 use super::dead_letter::{DEAD_LETTER_RETRY, dead_letter, is_lease_error, record_end, record_end_or_fail};
 use super::dead_letter_hook::DeadLettered;
-use super::deferral::{DeferralCause, defer};
+use super::deferral::{DeferOutcome, DeferralCause, defer};
 use super::disposition::{Disposition, Rejection};
 use super::executor::{DeliveryReport, Executor};
 use super::leased_job::LeasedJob;
 use super::order_position::{end_position_of_done, needs_log_update};
 use super::slot::DeliverySlot;
 use crate::error::Error;
-use crate::job::JobInfo;
 use crate::job::outcome::{Outcome, Reason, chain};
 use crate::lease::{LeaseError, Loss};
 use crate::trace::OpenSpan;
@@ -51,10 +50,11 @@ impl Executor {
             if is_recording {
                 leased_job.wait_for_effects().await;
             }
+            let mut settlement = Settlement { executor: self, leased_job, slot, report: &mut report };
             if let Some(wait) = disposition.delay() {
-                leave_slot_for_log(wait, leased_job, slot);
+                settlement.leave_slot_for_log(wait);
             }
-            let settled = self.perform(leased_job, disposition, slot, &mut report).await;
+            let settled = settlement.perform(disposition).await;
             report.record_settlement(leased_job, settled);
         });
         span.run(settling.as_mut()).await;
@@ -62,30 +62,32 @@ impl Executor {
         span.end(Some(report.outcome.as_str()), report.settle_error);
         report
     }
+}
 
+/// A delivery whose message is being settled.
+struct Settlement<'a> {
+    executor: &'a Executor,
+    leased_job: &'a LeasedJob,
+    slot: &'a dyn DeliverySlot,
+    report: &'a mut DeliveryReport,
+}
+
+impl Settlement<'_> {
     /// Applies the disposition to the message.
-    async fn perform(
-        &self,
-        leased_job: &LeasedJob,
-        disposition: Disposition,
-        slot: &dyn DeliverySlot,
-        report: &mut DeliveryReport,
-    ) -> Result<Outcome, Error> {
-        let job = report.job.clone();
+    async fn perform(&mut self, disposition: Disposition) -> Result<Outcome, Error> {
+        let leased_job = self.leased_job;
         match disposition {
-            Disposition::Complete => self.complete(leased_job).await,
-            Disposition::Discard => Box::pin(self.discard_done(leased_job, job, slot)).await,
-            Disposition::DiscardCancelled => {
-                report.earlier_end = Some(Reason::CANCELLED);
-                Box::pin(self.discard_cancelled(leased_job, job, slot)).await
-            }
+            Disposition::Complete => self.executor.complete(leased_job).await,
             // The rare dispositions are boxed, so that they do not enlarge the future of every delivery.
+            Disposition::Discard => Box::pin(self.discard_done()).await,
+            Disposition::DiscardCancelled => {
+                self.report.earlier_end = Some(Reason::CANCELLED);
+                Box::pin(self.discard_cancelled()).await
+            }
             Disposition::Retry { wait, error } => {
                 Box::pin(leased_job.retry(wait, &error)).await.map(Outcome::Retried)
             }
-            Disposition::DeadLetter(rejection) => {
-                Box::pin(self.reject(leased_job, rejection, slot, report)).await
-            }
+            Disposition::DeadLetter(rejection) => Box::pin(self.reject(rejection)).await,
             Disposition::Release(wait) | Disposition::OverLimit(wait) => {
                 Box::pin(release(leased_job, wait)).await
             }
@@ -93,12 +95,10 @@ impl Executor {
                 let cause = has_cause.then_some(&*error);
                 Box::pin(leased_job.snooze(wait, cause)).await.map(Outcome::Released)
             }
-            Disposition::Defer { cause, detail } => {
-                Box::pin(self.defer_or_reject(leased_job, cause, &detail, slot, report)).await
-            }
+            Disposition::Defer { cause, detail } => Box::pin(self.defer_or_reject(cause, &detail)).await,
             Disposition::Abandon => {
                 let is_over = leased_job.lease.has_ended_with_message();
-                report.lease_expired = !is_over && leased_job.lease.loss() == Some(Loss::Expired);
+                self.report.lease_expired = !is_over && leased_job.lease.loss() == Some(Loss::Expired);
                 leased_job.lease.abandon();
                 Ok(if is_over { Outcome::Expired } else { Outcome::LeaseLost })
             }
@@ -106,43 +106,30 @@ impl Executor {
     }
 
     /// Puts the message back until its condition is met, or dead-letters it if it has waited for long enough.
-    #[allow(clippy::too_many_arguments, reason = "the fields of a deferral, and what a rejection needs")]
-    async fn defer_or_reject(
-        &self,
-        leased_job: &LeasedJob,
-        cause: DeferralCause,
-        detail: &str,
-        slot: &dyn DeliverySlot,
-        report: &mut DeliveryReport,
-    ) -> Result<Outcome, Error> {
-        match defer(leased_job, cause, detail, |wait| leave_slot_for_log(wait, leased_job, slot)).await? {
-            Ok(wait) => Ok(Outcome::Released(wait)),
-            Err(rejection) => self.reject(leased_job, rejection, slot, report).await,
+    async fn defer_or_reject(&mut self, cause: DeferralCause, detail: &str) -> Result<Outcome, Error> {
+        match defer(self.leased_job, cause, detail, |wait| self.leave_slot_for_log(wait)).await? {
+            DeferOutcome::PutBack(wait) => Ok(Outcome::Released(wait)),
+            DeferOutcome::WaitIsOver(rejection) => self.reject(rejection).await,
         }
     }
 
     /// Dead-letters a message: records the attempt if there was one, calls the hooks, and moves the message.
     /// If the job is already done, deletes the message instead, whatever its content. Messages that did not
     /// run are dead-lettered at a limited rate.
-    async fn reject(
-        &self,
-        leased_job: &LeasedJob,
-        mut rejection: Rejection,
-        slot: &dyn DeliverySlot,
-        report: &mut DeliveryReport,
-    ) -> Result<Outcome, Error> {
+    async fn reject(&mut self, mut rejection: Rejection) -> Result<Outcome, Error> {
+        let leased_job = self.leased_job;
         if !rejection.attempted {
             // Before any request: a flood of such messages must not take slots from others.
-            if let Err(wait) = slot.reject() {
-                leave_slot_for_log(wait, leased_job, slot);
+            if let Err(wait) = self.slot.reject() {
+                self.leave_slot_for_log(wait);
                 return release(leased_job, wait).await;
             }
-            let _is_free = slot.handler_is_done();
+            let _is_free = self.slot.handler_is_done();
         }
         match is_letter_claimed(leased_job, &rejection).await {
             Ok(true) => {
                 // The job may have run again since then, so this is not the time of its end.
-                report.earlier_end = Some(rejection.reason);
+                self.report.earlier_end = Some(rejection.reason);
                 // The blobs stay, because the letter may refer to them.
                 let deleted = deletion_outcome(leased_job.lease.delete().await);
                 return deleted.map(|()| Outcome::Duplicate);
@@ -156,132 +143,112 @@ impl Executor {
             record_end(leased_job, &mut rejection).await?;
             return release(leased_job, Duration::ZERO).await;
         }
-        let job = report.job.clone();
-        let Some(hooked) = job.as_deref().filter(|job| self.state.has_hooks(job)) else {
-            return self.dead_letter(leased_job, job, rejection).await;
+        let state = &self.executor.state;
+        let Some(hooked) = self.report.job.as_deref().filter(|job| state.has_hooks(job)) else {
+            return self.dead_letter(rejection).await;
         };
         // The hooks let other jobs start that must wait for this end. Without the record, this job might run
         // again at the same time.
         if let Err(error) = record_end_or_fail(leased_job, &mut rejection).await {
             return retry_dead_letter_later(leased_job, error).await;
         }
-        let called = match self.state.is_done_elsewhere(leased_job, hooked).await {
-            Ok(true) => return self.discard_done(leased_job, job, slot).await,
-            Ok(false) => self.state.dead_lettering(leased_job, hooked, &rejection).await,
+        let called = match state.is_done_elsewhere(leased_job, hooked).await {
+            Ok(true) => return self.discard_done().await,
+            Ok(false) => state.dead_lettering(leased_job, hooked, &rejection).await,
             Err(failed) => Err(failed),
         };
         match called {
-            Ok(()) => self.dead_letter(leased_job, job, rejection).await,
-            Err(failed) => self.after_failed_hook(leased_job, job, *failed, Some(rejection), slot).await,
+            Ok(()) => self.dead_letter(rejection).await,
+            Err(failed) => self.after_failed_hook(*failed, Some(rejection)).await,
         }
     }
 
     /// Deletes the message of a finished job, after calling the hooks.
-    async fn discard_done(
-        &self,
-        leased_job: &LeasedJob,
-        job: Option<Arc<JobInfo>>,
-        slot: &dyn DeliverySlot,
-    ) -> Result<Outcome, Error> {
-        if let Some(done) = &job
-            && let Err(failed) = self.state.discarding(leased_job, done).await
+    async fn discard_done(&self) -> Result<Outcome, Error> {
+        if let Some(done) = &self.report.job
+            && let Err(failed) = self.executor.state.discarding(self.leased_job, done).await
         {
-            return self.after_failed_hook(leased_job, job, *failed, None, slot).await;
+            return self.after_failed_hook(*failed, None).await;
         }
-        end_position_of_done(leased_job).await?;
-        discard(leased_job).await
+        end_position_of_done(self.leased_job).await?;
+        discard(self.leased_job).await
     }
 
     /// Deletes the message of a cancelled job, after calling the hooks.
-    async fn discard_cancelled(
-        &self,
-        leased_job: &LeasedJob,
-        job: Option<Arc<JobInfo>>,
-        slot: &dyn DeliverySlot,
-    ) -> Result<Outcome, Error> {
+    async fn discard_cancelled(&self) -> Result<Outcome, Error> {
         let rejection = Rejection::new(Reason::CANCELLED, "cancelled by its sender");
-        if let Some(cancelled) = &job
-            && let Err(failed) = self.state.dead_lettering(leased_job, cancelled, &rejection).await
+        if let Some(cancelled) = &self.report.job
+            && let Err(failed) =
+                self.executor.state.dead_lettering(self.leased_job, cancelled, &rejection).await
         {
-            return self.after_failed_hook(leased_job, job, *failed, Some(rejection), slot).await;
+            return self.after_failed_hook(*failed, Some(rejection)).await;
         }
-        discard(leased_job).await
+        discard(self.leased_job).await
     }
 
     /// Puts a message back whose hook has failed. If hooks have failed for long enough, dead-letters the
     /// message: with `rejection`, or because of the hook if the job is done. A redrive runs such a job again,
     /// unless a group log, a ledger or a durable completion says that it is done.
-    #[allow(clippy::too_many_arguments, reason = "the failure of a hook, and what a dead letter needs")]
     async fn after_failed_hook(
         &self,
-        leased_job: &LeasedJob,
-        job: Option<Arc<JobInfo>>,
         failed: Disposition,
         rejection: Option<Rejection>,
-        slot: &dyn DeliverySlot,
     ) -> Result<Outcome, Error> {
+        let leased_job = self.leased_job;
         let Disposition::Defer { cause, detail } = failed else {
             leased_job.lease.abandon();
             return Ok(Outcome::LeaseLost);
         };
-        match defer(leased_job, cause, &detail, |wait| leave_slot_for_log(wait, leased_job, slot)).await? {
-            Ok(wait) => Ok(Outcome::Released(wait)),
-            Err(hook_rejection) => match rejection {
-                Some(rejection) => self.give_up(leased_job, job, rejection).await,
+        match defer(leased_job, cause, &detail, |wait| self.leave_slot_for_log(wait)).await? {
+            DeferOutcome::PutBack(wait) => Ok(Outcome::Released(wait)),
+            DeferOutcome::WaitIsOver(hook_rejection) => match rejection {
+                Some(rejection) => self.give_up(rejection).await,
                 // The job itself has not failed, so no hook may record a failure.
                 None => {
                     end_position_of_done(leased_job).await?;
-                    self.dead_letter(leased_job, job, hook_rejection).await
+                    self.dead_letter(hook_rejection).await
                 }
             },
         }
     }
 
     /// Dead-letters a message although a hook of its job has been failing for long.
-    async fn give_up(
-        &self,
-        leased_job: &LeasedJob,
-        job: Option<Arc<JobInfo>>,
-        mut rejection: Rejection,
-    ) -> Result<Outcome, Error> {
-        if let Some(job) = &job {
+    async fn give_up(&self, mut rejection: Rejection) -> Result<Outcome, Error> {
+        let leased_job = self.leased_job;
+        if let Some(job) = &self.report.job {
             if let Err(error) = record_end_or_fail(leased_job, &mut rejection).await {
                 return retry_dead_letter_later(leased_job, error).await;
             }
-            self.state.giving_up(leased_job, job, &rejection).await?;
+            self.executor.state.giving_up(leased_job, job, &rejection).await?;
         }
-        self.dead_letter(leased_job, job, rejection).await
+        self.dead_letter(rejection).await
     }
 
     /// Moves the message to the dead-letter queue, and calls the application's hooks. If the copy cannot be
     /// stored, the message stays in its queue, and a later delivery tries again.
-    async fn dead_letter(
-        &self,
-        leased_job: &LeasedJob,
-        job: Option<Arc<JobInfo>>,
-        mut rejection: Rejection,
-    ) -> Result<Outcome, Error> {
+    async fn dead_letter(&self, mut rejection: Rejection) -> Result<Outcome, Error> {
+        let leased_job = self.leased_job;
         record_end(leased_job, &mut rejection).await?;
         if let Err(error) = dead_letter(leased_job, &rejection).await {
             return retry_dead_letter_later(leased_job, error).await;
         }
         let Rejection { reason, detail, .. } = rejection;
         let dead = || DeadLettered {
-            job,
+            job: self.report.job.clone(),
             queue: leased_job.core.name.clone(),
             reason: reason.clone(),
             error: detail,
         };
-        self.state.options.dead_letter_hooks.call(dead).await;
+        self.executor.state.options.dead_letter_hooks.call(dead).await;
         Ok(Outcome::DeadLettered(reason))
     }
-}
 
-/// Frees the slot if putting the message back for `wait` needs a change of its group log: the delivery may
-/// have to wait until the log can be changed.
-fn leave_slot_for_log(wait: Duration, leased_job: &LeasedJob, slot: &dyn DeliverySlot) {
-    if needs_log_update(leased_job, wait) {
-        slot.leave();
+    /// Frees the slot if putting the message back for `wait` needs a change of its group log: the delivery
+    /// may have to wait until the log can be changed.
+    fn leave_slot_for_log(&self, wait: Duration) {
+        if needs_log_update(self.leased_job, wait) {
+            self.slot.leave();
+        }
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) use operation::LeaseError;
 pub(crate) use owner::{Lease, Loss};
 pub(crate) use renewer_thread::LeaseRenewer;
 pub(crate) use terms::{LeaseTerms, LeasedQueue};
-pub(crate) use together::delete_all;
+pub(crate) use together::{BatchDeletion, delete_all};
 pub(crate) use transaction::TransactionChange;
 
 #[cfg(test)]

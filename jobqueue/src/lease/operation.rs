@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
 use super::owner::{Lease, Loss, Phase, TransactionState};
+use super::terms::LeasedQueue;
 use crate::event::Event;
 use crate::job::outcome::chain;
 use crate::storage::{Queues, StoreError, StoreErrorKind, Tries, UpdateMessage, Updated};
@@ -41,16 +42,15 @@ impl Lease {
     /// Sends a renewal, and a second one if the first fails and there is time. Called by the renewer.
     pub(super) async fn renew(&self) {
         let _turn = self.turn.lock().await;
-        let tries = self.few_tries();
-        let outcome =
-            self.change(&self.renewer_store, LeaseChange::keeping(self.terms.visibility, None), tries).await;
+        let renewal = LeaseChange::keeping(self.terms.visibility, None);
+        let outcome = self.change(&self.queue.renewer_store, renewal, self.few_tries()).await;
         // After a refusal or a lost answer, schedules another renewal after a part of the remaining time.
         self.schedule(&mut self.state());
-        let queue = &self.queue;
+        let LeasedQueue { name: queue, observers, .. } = &*self.queue;
         match outcome {
             Ok(()) => {
                 crate::log::trace!(%queue, message = %self.id, "lease renewed");
-                self.observers.emit(|| Event::Renewed { queue: queue.clone() });
+                observers.emit(|| Event::Renewed { queue: queue.clone() });
             }
             Err(error) => {
                 match &error {
@@ -61,7 +61,7 @@ impl Lease {
                     }
                     _ => crate::log::debug!(%queue, message = %self.id, %error, "lease not renewed"),
                 }
-                self.observers.emit(|| Event::NotRenewed { queue: queue.clone(), error: chain(&error) });
+                observers.emit(|| Event::NotRenewed { queue: queue.clone(), error: chain(&error) });
             }
         }
     }
@@ -70,15 +70,15 @@ impl Lease {
     /// caller is dropped.
     pub(crate) async fn save(&self, text: String) -> Result<(), LeaseError> {
         let lease = self.strong()?;
-        let saved = self.renewer.run(async move { lease.save_by(&lease.renewer_store, text).await });
+        let saved = async move { lease.save_by(&lease.queue.renewer_store, text).await };
         // The process is ending, and the outcome of the request is unknown.
-        saved.await.unwrap_or(Err(LeaseError::Uncertain(None)))
+        self.queue.renewer.run(saved).await.unwrap_or(Err(LeaseError::Uncertain(None)))
     }
 
     /// Like [`save`](Self::save), but on the caller's runtime. For settling: dropping the caller drops the
     /// whole delivery.
     pub(crate) async fn save_here(&self, text: String) -> Result<(), LeaseError> {
-        self.save_by(&self.store, text).await
+        self.save_by(&self.queue.store, text).await
     }
 
     async fn save_by(&self, store: &Queues, text: String) -> Result<(), LeaseError> {
@@ -98,7 +98,7 @@ impl Lease {
 
     /// Makes the message visible after `delay`, with a new text if `text` is set, and ends the lease.
     pub(crate) async fn release(&self, delay: Duration, text: Option<String>) -> Result<(), LeaseError> {
-        self.release_by(&self.store, delay, text).await
+        self.release_by(&self.queue.store, delay, text).await
     }
 
     async fn release_by(
@@ -108,7 +108,7 @@ impl Lease {
         text: Option<String>,
     ) -> Result<(), LeaseError> {
         let _turn = self.turn.lock().await;
-        let tries = Tries::until(self.renewer.runtime(), self.deadline(), 1, 1).insisting();
+        let tries = Tries::until(self.queue.renewer.runtime(), self.deadline(), 1, 1).insisting();
         // The committed text of a transaction says that the job is done, and must stay.
         let text = text.filter(|_| !matches!(self.state().transaction, TransactionState::Tried));
         let change = LeaseChange { visibility: delay, text, ends_lease: true };
@@ -123,9 +123,9 @@ impl Lease {
     /// Releases the message on the renewer's runtime, in the background. For `drop`.
     pub(crate) fn release_later(&self, delay: Duration, text: Option<String>) {
         let Ok(lease) = self.strong() else { return };
-        self.renewer.spawn(async move {
-            if let Err(error) = lease.release_by(&lease.renewer_store, delay, text).await {
-                crate::log::debug!(queue = %lease.queue, message = %lease.id, %error, "message not released");
+        self.queue.renewer.spawn(async move {
+            if let Err(error) = lease.release_by(&lease.queue.renewer_store, delay, text).await {
+                crate::log::debug!(queue = %lease.queue.name, message = %lease.id, %error, "message not released");
             }
         });
     }
@@ -133,7 +133,7 @@ impl Lease {
     /// Returns the tries of a change during the lease: few, because the operations behind it need time, too.
     pub(super) fn few_tries(&self) -> Tries {
         let left = self.deadline().saturating_duration_since(Instant::now());
-        Tries::until(self.renewer.runtime(), Instant::now() + left / 4, 1, 1).insisting()
+        Tries::until(self.queue.renewer.runtime(), Instant::now() + left / 4, 1, 1).insisting()
     }
 
     /// Sends an update with the current receipt. If the answer is "not found" after an earlier answer was
@@ -160,7 +160,7 @@ impl Lease {
             let message = self.message();
             let limit = share_of(self.deadline(), 3);
             let in_flight = InFlight { lease: self, hidden_until: Some(sent + visibility) };
-            let answer = self.with_timeout(limit, store.update(&self.queue, &message, change)).await;
+            let answer = self.with_timeout(limit, store.update(&self.queue.name, &message, change)).await;
             in_flight.answered();
             let error = match answer {
                 Ok(updated) => {
@@ -256,7 +256,8 @@ impl Lease {
 
     /// Returns the error of a request that ran out of time.
     pub(super) fn no_answer(&self) -> StoreError {
-        StoreError::new(StoreErrorKind::Timeout, "change leased message", &self.queue).with_ambiguous(true)
+        let queue = &self.queue.name;
+        StoreError::new(StoreErrorKind::Timeout, "change leased message", queue).with_ambiguous(true)
     }
 
     fn strong(&self) -> Result<std::sync::Arc<Self>, LeaseError> {

@@ -10,11 +10,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::LeaseError;
 use super::deadline_queue::DeadlineKey;
-use super::renewer_thread::LeaseRenewer;
 use super::schedule::margin;
 use super::terms::{LeaseTerms, LeasedQueue};
-use crate::event::{Event, LossCause, Observers};
-use crate::storage::{LeasedMessage, MessageId, MessageRef, PopReceipt, QueueName, Queues};
+use crate::event::{Event, LossCause};
+use crate::storage::{LeasedMessage, MessageId, MessageRef, PopReceipt};
 use crate::sync::{StopToken, lock};
 
 /// The minimum time for which a lease is renewed before its run begins: enough for the longest wait for a
@@ -83,15 +82,9 @@ pub(super) struct ReceiptState {
 
 #[derive(Debug)]
 pub(crate) struct Lease {
-    pub(super) queue: QueueName,
+    pub(super) queue: Arc<LeasedQueue>,
     pub(super) id: MessageId,
     pub(super) terms: LeaseTerms,
-    /// For operations on the worker's runtime.
-    pub(super) store: Arc<Queues>,
-    /// For operations on the renewer's runtime.
-    pub(super) renewer_store: Arc<Queues>,
-    pub(super) renewer: LeaseRenewer,
-    pub(super) observers: Arc<Observers>,
     /// Locked by the operation in progress.
     pub(super) turn: tokio::sync::Mutex<()>,
     state: Mutex<ReceiptState>,
@@ -106,7 +99,7 @@ pub(crate) struct Lease {
 impl Lease {
     /// Takes over a message whose request was sent at `requested`. The renewer renews the lease from now on.
     pub(crate) fn start(
-        queue: LeasedQueue,
+        queue: Arc<LeasedQueue>,
         leased: &LeasedMessage,
         requested: Instant,
         terms: LeaseTerms,
@@ -127,14 +120,10 @@ impl Lease {
         let length = granted.min(terms.visibility);
         let run_until = now + terms.max_run_time.max(MAX_PREPARATION);
         let lease = Arc::new_cyclic(|this| Self {
-            queue: queue.name,
+            queue,
             id: leased.message.id.clone(),
             expires,
             terms,
-            store: queue.store,
-            renewer_store: queue.renewer_store,
-            renewer: queue.renewer,
-            observers: queue.observers,
             turn: tokio::sync::Mutex::new(()),
             state: Mutex::new(ReceiptState {
                 receipt: leased.message.receipt.clone(),
@@ -155,16 +144,17 @@ impl Lease {
         lease.schedule(&mut lease.state());
         lease.watch_end(leased);
         if lease_end.saturating_duration_since(now) < SHORT_LEASE
-            && let Some(warm_up) = lease.renewer_store.warm_up(&lease.queue)
+            && let Some(warm_up) = lease.queue.renewer_store.warm_up(&lease.queue.name)
         {
-            lease.renewer.spawn(warm_up);
+            lease.queue.renewer.spawn(warm_up);
         }
         lease
     }
 
     /// Ends the lease if the storage revokes it early.
     fn watch_end(&self, leased: &LeasedMessage) {
-        let Some(revoked) = self.store.lease_revoked(&self.queue, &leased.message) else { return };
+        let queue = &self.queue;
+        let Some(revoked) = queue.store.lease_revoked(&queue.name, &leased.message) else { return };
         let this = self.this.clone();
         let watch = async move {
             revoked.await;
@@ -172,7 +162,7 @@ impl Lease {
                 lease.lose(&mut lease.state(), Loss::Taken);
             }
         };
-        let _ = self.watch.set(AbortOnDropHandle::new(self.renewer.start(watch)));
+        let _ = self.watch.set(AbortOnDropHandle::new(queue.renewer.start(watch)));
     }
 
     pub(crate) fn message_id(&self) -> &MessageId {
@@ -321,14 +311,14 @@ impl Lease {
         if matches!(state.phase, Phase::Held | Phase::Uncertain) {
             state.phase = Phase::Lost(loss);
             self.stop.fire();
-            crate::log::debug!(queue = %self.queue, message = %self.id, ?loss, "lease lost");
+            crate::log::debug!(queue = %self.queue.name, message = %self.id, ?loss, "lease lost");
             let cause = match loss {
                 Loss::Taken => LossCause::Taken,
                 // The message has expired, so no renewal was missed.
                 _ if self.lasts_until_expiry(state) => return,
                 _ => LossCause::Expired,
             };
-            self.observers.emit(|| Event::LeaseLost { queue: self.queue.clone(), cause });
+            self.queue.observers.emit(|| Event::LeaseLost { queue: self.queue.name.clone(), cause });
         }
     }
 
@@ -351,7 +341,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let mut state = lock(&self.state);
         if let Some(deadline_key) = state.deadline_key.take() {
-            self.renewer.forget(deadline_key);
+            self.queue.renewer.forget(deadline_key);
         }
     }
 }

@@ -67,7 +67,7 @@ impl Lease {
     ) -> Result<(), LeaseError> {
         let outdated = self.is_uncertain();
         let deadline = self.deadline();
-        let mut tries = Tries::until(self.renewer.runtime(), deadline, 1, 1).insisting();
+        let mut tries = Tries::until(self.queue.renewer.runtime(), deadline, 1, 1).insisting();
         let mut failed = first;
         loop {
             let error = match failed.take() {
@@ -92,15 +92,17 @@ impl Lease {
     }
 
     async fn remove_once(&self, removal: MessageRemoval<'_>) -> Result<(), StoreError> {
+        let queue = &*self.queue;
         let message = self.message();
         let limit = share_of(self.deadline(), 2);
         match removal {
             MessageRemoval::Delete => {
-                self.with_timeout(limit, self.store.delete(&self.queue, &message, ExpiredReceipt::Refuse))
-                    .await
+                let removal = queue.store.delete(&queue.name, &message, ExpiredReceipt::Refuse);
+                self.with_timeout(limit, removal).await
             }
             MessageRemoval::DeadLetter(letter) => {
-                self.with_timeout(limit, self.store.dead_letter(&self.queue, &message, letter.clone())).await
+                let removal = queue.store.dead_letter(&queue.name, &message, letter.clone());
+                self.with_timeout(limit, removal).await
             }
         }
     }

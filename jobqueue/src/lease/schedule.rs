@@ -25,13 +25,13 @@ impl Lease {
                 let left = state.deadline.saturating_duration_since(now);
                 // 65 to 72 % of the remaining time, spread so that leases of one request are not renewed
                 // together.
-                let part = self.renewer.runtime().jitter(left, 0.65..=0.72);
+                let part = self.queue.renewer.runtime().jitter(left, 0.65..=0.72);
                 (now + part).min(give_up).min(Self::next_run_cutoff(state))
             }
             Phase::Uncertain => give_up,
             Phase::Lost(_) | Phase::Closed => return,
         };
-        state.deadline_key = Some(self.renewer.watch(at, self.this.clone()));
+        state.deadline_key = Some(self.queue.renewer.watch(at, self.this.clone()));
     }
 
     /// Returns whether the lease is to be renewed: there is time, and the lease does not yet last until the
@@ -66,7 +66,7 @@ impl Lease {
 
     pub(super) fn unschedule(&self, state: &mut ReceiptState) {
         if let Some(deadline_key) = state.deadline_key.take() {
-            self.renewer.forget(deadline_key);
+            self.queue.renewer.forget(deadline_key);
         }
     }
 
@@ -84,7 +84,7 @@ impl Lease {
                 false
             }
             phase => {
-                state.deadline_key = Some(self.renewer.watch(give_up, self.this.clone()));
+                state.deadline_key = Some(self.queue.renewer.watch(give_up, self.this.clone()));
                 if now >= state.run_until {
                     // Cut off while this process still owns the message, so that the failed attempt can be
                     // counted.

@@ -15,8 +15,8 @@ pub(crate) struct LeaseTerms {
     pub(crate) max_run_time: Duration,
 }
 
-/// The queue of a leased message, and the handles for changing the message.
-#[derive(Debug, Clone)]
+/// The queue of leased messages, and the handles for changing them. All leases of an open queue share it.
+#[derive(Debug)]
 pub(crate) struct LeasedQueue {
     pub(crate) name: QueueName,
     /// The handle for the runtime that runs the handler.

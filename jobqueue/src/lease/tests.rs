@@ -55,19 +55,20 @@ async fn granted_lease_of(
     let renewer = LeaseRenewer::on_this_runtime(&Runtime::new());
     let mut received = storage.queues().get(&queue, GetMessages::new(1, terms.visibility)).await.unwrap();
     received.messages[0].granted = granted;
-    let lease = Lease::start(
-        LeasedQueue {
-            name: queue.clone(),
-            store: Arc::clone(storage.queues()),
-            renewer_store: storage.detached_queues(),
-            renewer: renewer.clone(),
-            observers: Arc::default(),
-        },
-        &received.messages[0],
-        requested,
-        terms,
-    );
+    let leased_queue = leased_queue(&storage, &queue, &renewer);
+    let lease = Lease::start(leased_queue, &received.messages[0], requested, terms);
     (storage, queue, renewer, lease)
+}
+
+/// Returns the handles for leases of `queue`, which nothing observes.
+pub(super) fn leased_queue(storage: &Storage, queue: &QueueName, renewer: &LeaseRenewer) -> Arc<LeasedQueue> {
+    Arc::new(LeasedQueue {
+        name: queue.clone(),
+        store: Arc::clone(storage.queues()),
+        renewer_store: storage.detached_queues(),
+        renewer: renewer.clone(),
+        observers: Arc::default(),
+    })
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,13 +10,19 @@ use super::operation::{LeaseError, share_of};
 use super::owner::Lease;
 use crate::storage::{ExpiredReceipt, StoreError};
 
-type DeleteResult = Result<(), LeaseError>;
+/// The outcome of a common deletion for one of its messages.
+#[derive(Debug)]
+pub(crate) enum BatchDeletion {
+    /// The lease has ended, with the result that [`delete`](Lease::delete) would return.
+    Done(Result<(), LeaseError>),
+    /// The lease goes on. Its message must be deleted alone, which can take as long as the lease.
+    Alone,
+}
 
-/// Deletes the messages of leases of one queue, with the same terms, in one request, and ends the leases.
-/// Returns an outcome per lease, in their order, as [`delete`](Lease::delete) would return it. `None` means
-/// that the lease goes on, and that its message must be deleted alone, which can take as long as the lease.
-pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Option<DeleteResult>> {
-    let mut outcomes: Vec<Option<DeleteResult>> = leases.iter().map(|_| None).collect();
+/// Deletes the messages of leases of one queue, with the same terms, in one request. Returns an outcome for
+/// each lease, in their order.
+pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<BatchDeletion> {
+    let mut outcomes: Vec<_> = leases.iter().map(|_| BatchDeletion::Alone).collect();
     let mut together = Vec::with_capacity(leases.len());
     let mut requested = Vec::with_capacity(leases.len());
     for (index, lease) in leases.iter().enumerate() {
@@ -30,7 +36,7 @@ pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Option<DeleteResult
                 together.push(index);
                 requested.push((&**lease, turn));
             }
-            Err(error) => outcomes[index] = Some(Err(error)),
+            Err(error) => outcomes[index] = BatchDeletion::Done(Err(error)),
         }
     }
     for (index, outcome) in together.into_iter().zip(delete_together(requested).await) {
@@ -41,15 +47,15 @@ pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<Option<DeleteResult
 
 /// Sends one request for all leases, then one or more for each message that may or may not be deleted. Keeps
 /// the turn of each such lease until its outcome is known, so that no renewal interferes.
-async fn delete_together(leases: Vec<(&Lease, MutexGuard<'_, ()>)>) -> Vec<Option<DeleteResult>> {
+async fn delete_together(leases: Vec<(&Lease, MutexGuard<'_, ()>)>) -> Vec<BatchDeletion> {
     let answers = request(&leases.iter().map(|(lease, _)| *lease).collect::<Vec<_>>()).await;
-    let mut outcomes: Vec<Option<DeleteResult>> = leases.iter().map(|_| None).collect();
+    let mut outcomes: Vec<_> = leases.iter().map(|_| BatchDeletion::Alone).collect();
     let mut undecided = Vec::new();
     for (index, ((lease, turn), answer)) in leases.into_iter().zip(answers).enumerate() {
         match answer {
             Ok(()) => {
                 lease.deleted(&Ok(()));
-                outcomes[index] = Some(Ok(()));
+                outcomes[index] = BatchDeletion::Done(Ok(()));
             }
             // This lease goes on, and may have to be renewed before the others are decided.
             Err(error) if is_held_up(&error) => drop(turn),
@@ -62,7 +68,7 @@ async fn delete_together(leases: Vec<(&Lease, MutexGuard<'_, ()>)>) -> Vec<Optio
         }
     }
     for (index, outcome) in join_all(undecided).await {
-        outcomes[index] = Some(outcome);
+        outcomes[index] = BatchDeletion::Done(outcome);
     }
     outcomes
 }
@@ -77,7 +83,7 @@ async fn request(leases: &[&Lease]) -> Vec<Result<(), StoreError>> {
     let Some(first) = leases.first() else { return Vec::new() };
     let messages = leases.iter().map(|lease| lease.message()).collect();
     let limit = leases.iter().map(|lease| share_of(lease.deadline(), 2)).min().unwrap_or(Duration::ZERO);
-    let call = first.store.delete_all(&first.queue, messages, ExpiredReceipt::Refuse);
+    let call = first.queue.store.delete_all(&first.queue.name, messages, ExpiredReceipt::Refuse);
     match tokio::time::timeout(limit, call).await {
         Ok(mut answers) => {
             // If the storage returns fewer answers, the outcome of the rest is unknown.

@@ -74,7 +74,7 @@ impl TransactionChange<'_> {
                 TransactionState::Open(_) | TransactionState::Tried => return Err(LeaseError::Closed),
             }
         }
-        crate::log::debug!(queue = %self.lease.queue, %error, "the receipt was that of a renewal without an answer");
+        crate::log::debug!(queue = %self.lease.queue.name, %error, "the receipt was that of a renewal without an answer");
         self.message = message;
         Ok(Some(POLL_INTERVAL))
     }
@@ -111,7 +111,7 @@ impl Lease {
     /// an error the transaction may have committed.
     pub(crate) async fn has_committed(&self) -> Result<bool, LeaseError> {
         let _turn = self.turn.lock().await;
-        let has_committed = self.resolve_transaction(&self.store).await?;
+        let has_committed = self.resolve_transaction(&self.queue.store).await?;
         self.state().transaction = TransactionState::Over;
         Ok(has_committed)
     }
@@ -126,7 +126,7 @@ impl Lease {
         // whose answer was lost.
         let now = Instant::now();
         let until = now + (self.deadline().saturating_duration_since(now) / 4).min(MAX_COMMIT_WAIT);
-        let tries = Tries::until(self.renewer.runtime(), until, 1, u32::MAX).insisting();
+        let tries = Tries::until(self.queue.renewer.runtime(), until, 1, u32::MAX).insisting();
         let renewed = self.change(store, renewal, tries).await;
         let mut state = self.state();
         self.schedule(&mut state);

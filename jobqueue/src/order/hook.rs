@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use super::parking::{Parking, max_wait, min_put_back_delay, put_back_delay};
 use crate::delivery::{
-    AdmissionContext, Disposition, Hook, HookContext, LeasedJob, end_turn, is_done_in_order, keep_expected,
-    position_of,
+    AdmissionContext, Disposition, Hook, HookAnswer, HookContext, LeasedJob, end_turn, is_done_in_order,
+    keep_expected, position_of,
 };
 use crate::error::Error;
 use crate::group_log::{EndState, IN_ORDER, InOrder, LogBlob, OverdueWait, Position, superseded};
@@ -85,11 +85,11 @@ impl Hook for OrderHook {
         &self,
         context: HookContext<'_>,
         admission: AdmissionContext<'_>,
-    ) -> Result<Option<Disposition>, Error> {
+    ) -> Result<HookAnswer, Error> {
         let leased_job = context.leased_job;
         // An event without a key has no group; and where the storage keeps the order, each job is delivered
         // in its turn.
-        let Some(own) = position_of(leased_job) else { return Ok(None) };
+        let Some(own) = position_of(leased_job) else { return Ok(HookAnswer::Run) };
         let log = leased_job.core.groups.of(&own.entry)?;
         OrderedDelivery { arrived: Instant::now(), leased_job, admission, own, log }
             .wait_for_turn(&self.parking)
@@ -111,7 +111,7 @@ impl Hook for OrderHook {
 
 impl OrderedDelivery<'_> {
     /// Waits for the turn. If the turn does not come in time, returns what happens to the message instead.
-    async fn wait_for_turn(&self, parking: &Parking) -> Result<Option<Disposition>, Error> {
+    async fn wait_for_turn(&self, parking: &Parking) -> Result<HookAnswer, Error> {
         let run_time = self.leased_job.lease.max_run_time();
         let mut give_up = self.arrived + max_wait(run_time, self.admission.until_idle);
         let notifier = self.log.notifier(&self.own.entry);
@@ -126,7 +126,7 @@ impl OrderedDelivery<'_> {
                     let has_left_slot = parked.take().is_some();
                     return self.begin(has_left_slot).await;
                 }
-                TurnStep::Settle(disposition) => return Ok(Some(disposition)),
+                TurnStep::Settle(disposition) => return Ok(HookAnswer::Settle(disposition)),
                 TurnStep::Ask => continue,
                 TurnStep::Wait { ahead, overdue } => (ahead, overdue),
             };
@@ -146,23 +146,24 @@ impl OrderedDelivery<'_> {
             }
             if parked.is_none() {
                 match self.step_without_parking(ahead, overdue).await? {
-                    TurnStep::Settle(disposition) => return Ok(Some(disposition)),
+                    TurnStep::Settle(disposition) => return Ok(HookAnswer::Settle(disposition)),
                     TurnStep::Run | TurnStep::Ask | TurnStep::Wait { .. } => continue,
                 }
             }
             if Instant::now() >= give_up {
-                return Ok(Some(Disposition::Release(put_back_delay(ahead, self.own.turn.delivery))));
+                return Ok(HookAnswer::release(put_back_delay(ahead, self.own.turn.delivery)));
             }
             tokio::select! {
                 biased;
-                () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted().map(Some),
-                () = self.admission.stop.cancelled() => return self.interrupted().map(Some),
+                () = self.leased_job.lease.stop_token().cancelled() => break,
+                () = self.admission.stop.cancelled() => break,
                 () = notified => {}
                 () = self.log.watch() => {}
                 () = tokio::time::sleep(RECHECK) => {}
                 () = tokio::time::sleep_until(give_up) => {}
             }
         }
+        self.interrupted().map(HookAnswer::Settle)
     }
 
     /// Returns the next step of a delivery without a parking space: it comes back less often while its group
@@ -183,19 +184,19 @@ impl OrderedDelivery<'_> {
 
     /// Lets the handler run, unless the worker stopped, or fetching from the queue was paused while the
     /// delivery waited without its slot.
-    async fn begin(&self, has_left_slot: bool) -> Result<Option<Disposition>, Error> {
+    async fn begin(&self, has_left_slot: bool) -> Result<HookAnswer, Error> {
         keep_expected(self.leased_job);
         if has_left_slot {
             if !self.take_slot().await {
-                return self.interrupted().map(Some);
+                return self.interrupted().map(HookAnswer::Settle);
             }
             // Refreshed here; the delivery checks the settings when its handler begins.
             let _ = self.leased_job.core.fresh_settings().await;
             if self.admission.slot.is_fetching_paused() {
-                return Ok(Some(Disposition::Release(Duration::ZERO)));
+                return Ok(HookAnswer::release(Duration::ZERO));
             }
         }
-        Ok(None)
+        Ok(HookAnswer::Run)
     }
 
     /// Returns the next step, from the cached log if that is sufficient; otherwise reads the log first.
@@ -255,7 +256,7 @@ impl OrderedDelivery<'_> {
         };
         let queue = OVERDUE_TIMEOUT_PER_MESSAGE.saturating_mul(u32::try_from(messages).unwrap_or(u32::MAX));
         // The overdue message may be hidden for as long as this one.
-        let hidden = OVERDUE_TIMEOUT + self.leased_job.hidden();
+        let hidden = OVERDUE_TIMEOUT + self.leased_job.times.hidden;
         let wait = OverdueWait { hidden, queue };
         let now = core.groups.clock.now().await;
         if self.log.read_and_change(move |log| log.mark_overdue(&entry, turn, wait, now)).await? {

@@ -17,7 +17,7 @@ use crate::clock::WITHOUT_END;
 use crate::error::{Error, ErrorKind};
 use crate::event::{Event, Observers};
 use crate::group_log::GroupLogs;
-use crate::lease::{LeaseRenewer, LeaseTerms};
+use crate::lease::{LeaseRenewer, LeaseTerms, LeasedQueue};
 use crate::message::MessageDefaults;
 use crate::process::{host, program};
 use crate::runtime::Runtime;
@@ -114,9 +114,9 @@ pub(crate) struct QueueCore {
     pub(crate) detached_groups: GroupLogs,
     /// True if the storage itself keeps the order of FIFO groups; the groups then have no logs.
     pub(crate) orders_groups: bool,
+    /// The handles for changing leased messages.
+    pub(crate) leased_queue: Arc<LeasedQueue>,
     settings: Arc<SettingsCache>,
-    renewer: LeaseRenewer,
-    renewer_store: Arc<Queues>,
 }
 
 impl QueueCore {
@@ -176,7 +176,13 @@ impl QueueCore {
             storage.runtime().clone(),
             options.max_payload_bytes,
         )?;
-        let renewer_store = storage.detached_queues();
+        let leased_queue = Arc::new(LeasedQueue {
+            name: name.clone(),
+            store: Arc::clone(storage.queues()),
+            renewer_store: storage.detached_queues(),
+            renewer,
+            observers: Arc::clone(storage.observers()),
+        });
         let orders_groups = storage.queues().orders_groups(&name).await?;
         Ok(Arc::new(Self {
             storage: storage.clone(),
@@ -186,18 +192,13 @@ impl QueueCore {
             detached_groups: groups.detached(storage),
             groups,
             orders_groups,
+            leased_queue,
             settings,
-            renewer,
-            renewer_store,
         }))
     }
 
     pub(crate) fn store(&self) -> &Queues {
         self.storage.queues()
-    }
-
-    pub(crate) fn store_handle(&self) -> Arc<Queues> {
-        Arc::clone(self.storage.queues())
     }
 
     pub(crate) fn blobs(&self) -> &Arc<dyn BlobStore> {
@@ -214,14 +215,6 @@ impl QueueCore {
 
     pub(crate) fn observers(&self) -> &Arc<Observers> {
         self.storage.observers()
-    }
-
-    pub(crate) fn renewer(&self) -> &LeaseRenewer {
-        &self.renewer
-    }
-
-    pub(crate) fn renewer_store(&self) -> Arc<Queues> {
-        Arc::clone(&self.renewer_store)
     }
 
     /// Returns the settings of the last refresh.

@@ -12,7 +12,7 @@ use super::manual_delivery::Delivery;
 use crate::clock::WITHOUT_END;
 use crate::codec::decode_any_version;
 use crate::delivery::{
-    DeferralCause, Disposition, HandlerOutput, Incoming, Kinds, LeasedJob, NotRun, Rejection,
+    DeferOutcome, DeferralCause, Disposition, HandlerOutput, Incoming, Kinds, LeasedJob, NotRun, Rejection,
     dead_letter_by_hand, decode, defer, keep_expected,
 };
 use crate::envelope::headers::batch::is_of_batch;
@@ -136,13 +136,15 @@ fn settle_unread(leased_job: &LeasedJob, disposition: Disposition) -> BoxFuture<
 /// Defers a message until another program can take it, or until it can be read.
 async fn leave_to_others(leased_job: &LeasedJob, cause: DeferralCause, detail: &str) -> Result<(), Error> {
     match defer(leased_job, cause, detail, |_| {}).await? {
-        Ok(_) => Ok(()),
+        DeferOutcome::PutBack(_) => Ok(()),
         // Only workers decide that a message has no handler: a program that receives by hand may handle only
         // some of the kinds.
-        Err(_) if matches!(cause, DeferralCause::UnknownKind | DeferralCause::NewerVersion) => {
+        DeferOutcome::WaitIsOver(_)
+            if matches!(cause, DeferralCause::UnknownKind | DeferralCause::NewerVersion) =>
+        {
             leased_job.release_waiting(LEFT_TO_OTHERS_PUT_BACK, None).await.map(drop)
         }
-        Err(rejection) => dead_letter_unread(leased_job, rejection).await,
+        DeferOutcome::WaitIsOver(rejection) => dead_letter_unread(leased_job, rejection).await,
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::{Context, Report, WorkerBuilder};
 use crate::dead_letters::DeadLetter;
-use crate::delivery::{AdmissionContext, Disposition, Hook, HookContext};
+use crate::delivery::{AdmissionContext, Hook, HookAnswer, HookContext};
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
 use crate::job::outcome::JobError;
@@ -63,8 +63,8 @@ impl Hook for FailingHook {
         true
     }
 
-    async fn admit(&self, _: HookContext<'_>, _: AdmissionContext<'_>) -> Result<Option<Disposition>, Error> {
-        self.at(HookCall::Admit, "admit".to_owned()).map(|()| None)
+    async fn admit(&self, _: HookContext<'_>, _: AdmissionContext<'_>) -> Result<HookAnswer, Error> {
+        self.at(HookCall::Admit, "admit".to_owned()).map(|()| HookAnswer::Run)
     }
 
     async fn completing(&self, _: HookContext<'_>, result: Option<&RawValue>, _: bool) -> Result<(), Error> {
@@ -237,8 +237,8 @@ impl Hook for SlowAtFirst {
         if self.scenario.succeeds { Ok(()) } else { Err(failed()) }
     }
 
-    async fn admit(&self, _: HookContext<'_>, _: AdmissionContext<'_>) -> Result<Option<Disposition>, Error> {
-        Ok(None)
+    async fn admit(&self, _: HookContext<'_>, _: AdmissionContext<'_>) -> Result<HookAnswer, Error> {
+        Ok(HookAnswer::Run)
     }
 
     async fn dead_lettering(&self, _: HookContext<'_>, _: &str, _: &str) -> Result<(), Error> {

@@ -10,7 +10,7 @@ use super::claimed::ClaimedChild;
 use super::known::KnownBatches;
 use super::ledger::{Ledger, Marker};
 use super::names::{BatchId, CONTINUATION, COPY, OF, OF_TOKEN, TOKEN, token};
-use crate::delivery::{AdmissionContext, Disposition, Hook, HookContext};
+use crate::delivery::{AdmissionContext, Disposition, Hook, HookAnswer, HookContext};
 use crate::envelope::headers::batch::is_of_batch;
 use crate::error::Error;
 use crate::job::JobInfo;
@@ -105,41 +105,41 @@ impl Hook for Membership {
         &self,
         hook_context: HookContext<'_>,
         _: AdmissionContext<'_>,
-    ) -> Result<Option<Disposition>, Error> {
+    ) -> Result<HookAnswer, Error> {
         if let Some(ledger) = self.continued(hook_context).await? {
             // A continuation is a member of the outer batch in place of the job that sent its batch; it takes
             // no turn there.
             return Ok(match ledger.turn_of(CONTINUATION, hook_context, false).await? {
-                Turn::First => None,
-                _ if ledger.has_continued().await? => Some(Disposition::Discard),
-                Turn::Again => None,
-                Turn::Wait(wait) => Some(Disposition::Release(wait)),
+                Turn::First => HookAnswer::Run,
+                _ if ledger.has_continued().await? => HookAnswer::Settle(Disposition::Discard),
+                Turn::Again => HookAnswer::Run,
+                Turn::Wait(wait) => HookAnswer::release(wait),
             });
         }
         let Some(ChildPlace { ledger, index, is_copy, .. }) = self.child(hook_context).await? else {
-            return Ok(None);
+            return Ok(HookAnswer::Run);
         };
         let is_first = hook_context.leased_job.fence() == 1 && hook_context.job.attempt == 1;
         if is_first && is_copy == Some(false) {
             // A delivery that the storage did not count may have ended the child.
             if !hook_context.leased_job.is_certainly_first() && ledger.is_over(index).await? {
-                return Ok(Some(Disposition::Discard));
+                return Ok(HookAnswer::Settle(Disposition::Discard));
             }
             ledger.keep_turn(&place_of(index), hook_context, false)?;
-            return Ok(None);
+            return Ok(HookAnswer::Run);
         }
         let turn = ledger.turn_of(&place_of(index), hook_context, is_copy == Some(true)).await?;
         if turn == Turn::First && is_copy.is_none() {
-            return Ok(None);
+            return Ok(HookAnswer::Run);
         }
         // The message is a copy of a child whose job is over, or the end of the job was recorded without its
         // consequences.
         if ledger.is_over(index).await? {
-            return Ok(Some(Disposition::Discard));
+            return Ok(HookAnswer::Settle(Disposition::Discard));
         }
         Ok(match turn {
-            Turn::Wait(wait) => Some(Disposition::Release(wait)),
-            Turn::First | Turn::Again => None,
+            Turn::Wait(wait) => HookAnswer::release(wait),
+            Turn::First | Turn::Again => HookAnswer::Run,
         })
     }
 

@@ -5,7 +5,9 @@ use futures_util::FutureExt;
 use jobqueue_testing::faults::{Fault, Faulty};
 use tokio::time::Instant;
 
+use crate::lease::BatchDeletion::{Alone, Done};
 use crate::lease::owner::TransactionState;
+use crate::lease::tests::leased_queue;
 use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, LeasedQueue, Loss, delete_all};
 use crate::memory::TokioClock;
 use crate::runtime::Runtime;
@@ -59,14 +61,8 @@ impl Scene {
         let storage = Storage::from(Stores::from(self.faulty.storage()));
         let message = self.message(message).await;
         let terms = LeaseTerms { visibility: TERM, max_run_time };
-        let queue = LeasedQueue {
-            name: self.queue.clone(),
-            store: Arc::clone(storage.queues()),
-            renewer_store: storage.detached_queues(),
-            renewer: self.renewer.clone(),
-            observers: Arc::default(),
-        };
-        Lease::start(queue, &message, Instant::now() - ago, terms)
+        let leased_queue = leased_queue(&storage, &self.queue, &self.renewer);
+        Lease::start(leased_queue, &message, Instant::now() - ago, terms)
     }
 
     async fn waiting(&self) -> u64 {
@@ -93,7 +89,7 @@ async fn lease_of_a_blocked_application(scene: &Scene) -> Arc<Lease> {
         observers: Arc::default(),
     };
     scene.faulty.plan_always(Operation::Update, Fault::Hang);
-    Lease::start(queue, &message, Instant::now(), terms)
+    Lease::start(Arc::new(queue), &message, Instant::now(), terms)
 }
 
 #[tokio::test(start_paused = true)]
@@ -239,7 +235,7 @@ async fn lease_near_its_end_is_left_out_of_batch_deletion() {
     }
     scene.faulty.plan(Operation::DeleteAll, 1, Fault::DelayBefore(3 * SECOND));
     let outcomes = delete_all(&leases).await;
-    assert!(matches!(outcomes[..], [Some(Ok(())), None, Some(Ok(()))]), "{outcomes:?}");
+    assert!(matches!(outcomes[..], [Done(Ok(())), Alone, Done(Ok(()))]), "{outcomes:?}");
     assert_eq!(scene.faulty.calls_of(Operation::DeleteAll), 1);
     assert_eq!(scene.faulty.calls_of(Operation::Delete), 0);
 }

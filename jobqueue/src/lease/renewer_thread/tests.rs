@@ -2,7 +2,8 @@ use jobqueue_testing::faults::{Fault, Faulty};
 use tokio::time::{Instant, sleep};
 
 use super::*;
-use crate::lease::{LeaseTerms, LeasedQueue};
+use crate::lease::LeaseTerms;
+use crate::lease::tests::leased_queue;
 use crate::settings::Metadata;
 use crate::storage::{GetMessages, Operation, PutMessage, QueueName, Storage, Stores};
 
@@ -20,17 +21,12 @@ async fn leases(
     let name = QueueName::new("leases").unwrap();
     inner.queues().create_queue(&name, &Metadata::new()).await.unwrap();
     let terms = LeaseTerms { visibility, max_run_time: DAY };
+    let leased_queue = leased_queue(storage, &name, renewer);
     let mut leases = Vec::new();
     for _ in 0..count {
         inner.queues().put(&name, PutMessage::new("text")).await.unwrap();
         let received = inner.queues().get(&name, GetMessages::new(1, visibility)).await.unwrap();
-        let queue = LeasedQueue {
-            name: name.clone(),
-            store: Arc::clone(storage.queues()),
-            renewer_store: storage.detached_queues(),
-            renewer: renewer.clone(),
-            observers: Arc::default(),
-        };
+        let queue = Arc::clone(&leased_queue);
         leases.push(Lease::start(queue, &received.messages[0], Instant::now(), terms.clone()));
     }
     leases

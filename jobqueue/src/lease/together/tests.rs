@@ -4,7 +4,9 @@ use std::time::Duration;
 use jobqueue_testing::faults::{Fault, Faulty};
 use tokio::time::Instant;
 
-use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, LeasedQueue, Loss, delete_all};
+use crate::lease::BatchDeletion::{Alone, Done};
+use crate::lease::tests::leased_queue;
+use crate::lease::{Lease, LeaseError, LeaseRenewer, LeaseTerms, Loss, delete_all};
 use crate::runtime::Runtime;
 use crate::settings::Metadata;
 use crate::storage::{
@@ -36,16 +38,9 @@ async fn many_leased_through(
     let requested = Instant::now();
     let received = storage.queues().get(&queue, GetMessages::new(count, TERM)).await.unwrap().messages;
     let terms = LeaseTerms { visibility: TERM, max_run_time: DAY };
-    let lease = |message: &LeasedMessage| {
-        let queue = LeasedQueue {
-            name: queue.clone(),
-            store: Arc::clone(storage.queues()),
-            renewer_store: storage.detached_queues(),
-            renewer: renewer.clone(),
-            observers: Arc::default(),
-        };
-        Lease::start(queue, message, requested, terms.clone())
-    };
+    let leased_queue = leased_queue(&storage, &queue, &renewer);
+    let lease =
+        |message: &LeasedMessage| Lease::start(Arc::clone(&leased_queue), message, requested, terms.clone());
     let leases = received.iter().map(lease).collect();
     (faulty, queue, renewer, leases)
 }
@@ -68,9 +63,9 @@ async fn batch_delete_answers_for_each_message() {
     assert_eq!(faulty.calls_of(Operation::DeleteAll), 1);
     let left = storage.queues().queue_properties(&queue).await.unwrap().approximate_count;
     assert_eq!(left, 3, "the last one is gone");
-    assert!(matches!(outcomes[0], Some(Err(LeaseError::Closed))), "{outcomes:?}");
-    assert!(matches!(outcomes[1], Some(Err(LeaseError::Lost))), "{outcomes:?}");
-    assert!(matches!(outcomes[2..], [None, None, Some(Ok(()))]), "{outcomes:?}");
+    assert!(matches!(outcomes[0], Done(Err(LeaseError::Closed))), "{outcomes:?}");
+    assert!(matches!(outcomes[1], Done(Err(LeaseError::Lost))), "{outcomes:?}");
+    assert!(matches!(outcomes[2..], [Alone, Alone, Done(Ok(()))]), "{outcomes:?}");
     drop(turn);
     assert!(matches!(leases[2].delete().await, Err(LeaseError::Uncertain(_))));
     leases[3].delete().await.unwrap();
@@ -85,7 +80,7 @@ async fn held_up_message_is_left_to_its_own_deletion() {
     let (faulty, queue, _renewer, leases) = many_leased(2).await;
     faulty.plan(Operation::DeleteAll, 1, Fault::Refuse(StoreErrorKind::Timeout));
     let outcomes = delete_all(&leases).await;
-    assert!(matches!(outcomes[..], [None, None]), "{outcomes:?}");
+    assert!(matches!(outcomes[..], [Alone, Alone]), "{outcomes:?}");
     assert_eq!(faulty.calls_of(Operation::Delete), 0);
     tokio::time::sleep(2 * TERM).await;
     for lease in &leases {
@@ -123,7 +118,7 @@ async fn lease_of_held_up_message_is_renewed_while_others_are_undecided() {
     tokio::time::sleep(TERM / 2).await;
     leases[1].renew().await;
     let outcomes = delete_all(&leases).await;
-    assert!(matches!(outcomes[..], [None, Some(Err(LeaseError::Uncertain(_)))]), "{outcomes:?}");
+    assert!(matches!(outcomes[..], [Alone, Done(Err(LeaseError::Uncertain(_)))]), "{outcomes:?}");
     assert_eq!(leases[0].loss(), None);
     faulty.heal();
     leases[0].delete().await.unwrap();
@@ -137,7 +132,7 @@ async fn ambiguous_batch_delete_is_resolved_per_message() {
         let (faulty, queue, renewer, leases) = many_leased(3).await;
         faulty.plan(Operation::DeleteAll, 1, fault);
         let outcomes = delete_all(&leases).await;
-        assert!(outcomes.iter().all(|outcome| matches!(outcome, Some(Ok(())))), "{fault:?}");
+        assert!(outcomes.iter().all(|outcome| matches!(outcome, Done(Ok(())))), "{fault:?}");
         assert_eq!(faulty.calls_of(Operation::DeleteAll), 1);
         assert_eq!(faulty.calls_of(Operation::Delete), 3);
         let left = faulty.storage().queues().queue_properties(&queue).await.unwrap().approximate_count;
@@ -152,7 +147,7 @@ async fn expired_leases_are_not_deleted() {
     faulty.plan_always(Operation::Update, Fault::Refuse(StoreErrorKind::Unavailable));
     tokio::time::sleep(TERM + Duration::from_secs(1)).await;
     let outcomes = delete_all(&leases).await;
-    assert!(outcomes.iter().all(|outcome| matches!(outcome, Some(Err(LeaseError::Lost)))), "{outcomes:?}");
+    assert!(outcomes.iter().all(|outcome| matches!(outcome, Done(Err(LeaseError::Lost)))), "{outcomes:?}");
     let left = faulty.storage().queues().queue_properties(&queue).await.unwrap().approximate_count;
     assert_eq!(left, 2);
 }
