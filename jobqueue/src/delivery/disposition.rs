@@ -87,6 +87,12 @@ impl Rejection {
         Self { attempted: true, ..Self::new(reason, detail) }
     }
 
+    /// Returns whether the rate limit of rejections holds for it: the content of the message causes it, and a
+    /// single mistake causes many. A cancellation is an operator's.
+    pub(super) fn is_rate_limited(&self) -> bool {
+        !self.attempted && self.reason != Reason::CANCELLED
+    }
+
     /// Returns the rejection of a payload that its type cannot decode.
     pub(crate) fn undecodable(error: &DecodeError) -> Self {
         let reason = match error {

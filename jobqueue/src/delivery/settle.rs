@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::timeout;
+
 use super::claimed_letter::is_letter_claimed;
 use super::dead_letter::{DEAD_LETTER_RETRY, dead_letter, is_lease_error, record_end, record_end_or_fail};
 use super::dead_letter_hook::DeadLettered;
@@ -12,10 +14,15 @@ use super::executor::{DeliveryReport, Executor};
 use super::leased_job::LeasedJob;
 use super::order_position::{end_position_of_done, needs_log_update};
 use super::slot::DeliverySlot;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::job::outcome::{Outcome, Reason, chain};
 use crate::lease::{LeaseError, Loss};
 use crate::trace::OpenSpan;
+
+/// The minimum time for which a lease is renewed while its delivery is settled: two blobs may be written.
+const MIN_SETTLE_TIME: Duration = Duration::from_secs(60);
+/// The time limit of a read that holds up a slot, because no place to settle is free.
+const MAX_READ_IN_SLOT: Duration = Duration::from_secs(2);
 
 impl Executor {
     /// Settles the message, in a tracer's span if there is a tracer, and completes the report.
@@ -76,6 +83,10 @@ impl Settlement<'_> {
     /// Applies the disposition to the message.
     async fn perform(&mut self, disposition: Disposition) -> Result<Outcome, Error> {
         let leased_job = self.leased_job;
+        if !matches!(disposition, Disposition::Complete | Disposition::Abandon) {
+            // Also beyond the maximum run time: a blob may take longer than what is left of the lease.
+            leased_job.lease.renew_for(MIN_SETTLE_TIME);
+        }
         match disposition {
             Disposition::Complete => self.executor.complete(leased_job).await,
             // The rare dispositions are boxed, so that they do not enlarge the future of every delivery.
@@ -114,19 +125,25 @@ impl Settlement<'_> {
     }
 
     /// Dead-letters a message: records the attempt if there was one, calls the hooks, and moves the message.
-    /// If the job is already done, deletes the message instead, whatever its content. Messages that did not
+    /// If the job is already done, deletes the message instead, whatever its content. Messages that cannot
     /// run are dead-lettered at a limited rate.
     async fn reject(&mut self, mut rejection: Rejection) -> Result<Outcome, Error> {
         let leased_job = self.leased_job;
-        if !rejection.attempted {
-            // Before any request: a flood of such messages must not take slots from others.
-            if let Err(wait) = self.slot.reject() {
-                self.leave_slot_for_log(wait);
-                return release(leased_job, wait).await;
-            }
-            let _is_free = self.slot.handler_is_done();
+        // Before any request: a flood of such messages must not take slots from others.
+        if rejection.is_rate_limited()
+            && let Err(wait) = self.slot.reject()
+        {
+            self.leave_slot_for_log(wait);
+            return release(leased_job, wait).await;
         }
-        match is_letter_claimed(leased_job, &rejection).await {
+        let has_left_slot = rejection.attempted || self.slot.handler_is_done();
+        let read_claim = is_letter_claimed(leased_job, &rejection);
+        let claimed = if has_left_slot {
+            read_claim.await
+        } else {
+            timeout(MAX_READ_IN_SLOT, read_claim).await.unwrap_or_else(|_| Err(no_answer()))
+        };
+        match claimed {
             Ok(true) => {
                 // The job may have run again since then, so this is not the time of its end.
                 self.report.earlier_end = Some(rejection.reason);
@@ -250,6 +267,11 @@ impl Settlement<'_> {
             self.slot.leave();
         }
     }
+}
+
+/// Returns the error of a read that took too long.
+fn no_answer() -> Error {
+    Error::new(ErrorKind::Storage, "the storage of blobs does not answer").with_retryable(true)
 }
 
 /// Deletes the message of a job that is done, or that another message continues.

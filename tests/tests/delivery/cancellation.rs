@@ -239,8 +239,8 @@ async fn jobs_that_an_operator_cancelled_do_not_run_however_many_they_are() {
         count.fetch_add(1, Ordering::SeqCst);
         async { Ok::<_, JobError>(()) }
     };
-    let builder = worker(&storage).presence(Duration::from_secs(15)).rejections_per_second(None);
-    let report = builder.handle(handler).build().unwrap().run_until(after(600)).await.unwrap();
+    let builder = worker(&storage).presence(Duration::from_secs(15)).rejections_per_second(1);
+    let report = builder.handle(handler).build().unwrap().run_until(after(170)).await.unwrap();
     assert_eq!(ran.load(Ordering::SeqCst), 0);
     assert_eq!(report.dead_lettered, 100, "{report:?}");
 }

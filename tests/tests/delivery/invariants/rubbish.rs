@@ -106,6 +106,16 @@ async fn dead_letter_rate_costs_no_attempt() {
 // audit 28, core B2: each such message held a slot while its claim was read.
 #[tokio::test(start_paused = true)]
 async fn blobs_that_hang_give_no_slots_to_messages_that_cannot_run() {
+    flood_while_blobs_hang(1).await;
+}
+
+// last look 28, core 1: with the default rate they held the slots behind the places to settle.
+#[tokio::test(start_paused = true)]
+async fn blobs_that_hang_give_few_slots_to_messages_at_the_default_rate() {
+    flood_while_blobs_hang(RATE).await;
+}
+
+async fn flood_while_blobs_hang(rate: u32) {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
     let tasks = storage.queue::<Task>().await.unwrap();
@@ -135,7 +145,7 @@ async fn blobs_that_hang_give_no_slots_to_messages_that_cannot_run() {
         sink.lock().unwrap().push(began.elapsed());
         async { Ok::<(), JobError>(()) }
     };
-    let worker = worker(&storage).concurrency(32).rejections_per_second(1).circuit_breaker(None);
+    let worker = worker(&storage).concurrency(32).rejections_per_second(rate).circuit_breaker(None);
     let worker = worker.handle(handler).build().unwrap();
     let (_, report) = tokio::join!(good, worker.run_until(after(120)));
     assert_eq!(report.unwrap().completed, 20);
