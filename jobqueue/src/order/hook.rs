@@ -155,15 +155,14 @@ impl OrderedDelivery<'_> {
             }
             tokio::select! {
                 biased;
-                () = self.leased_job.lease.stop_token().cancelled() => break,
-                () = self.admission.stop.cancelled() => break,
+                () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted().map(HookAnswer::Settle),
+                () = self.admission.stop.cancelled() => return self.interrupted().map(HookAnswer::Settle),
                 () = notified => {}
                 () = self.log.watch() => {}
                 () = tokio::time::sleep(RECHECK) => {}
                 () = tokio::time::sleep_until(give_up) => {}
             }
         }
-        self.interrupted().map(HookAnswer::Settle)
     }
 
     /// Returns the next step of a delivery without a parking space: it comes back less often while its group
