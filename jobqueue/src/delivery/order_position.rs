@@ -80,13 +80,16 @@ pub(crate) fn keep_expected(job: &LeasedJob) {
     let core = &job.core;
     let logs = (core.groups.of(&position.entry), core.detached_groups.of(&position.entry));
     let (Ok(known), Ok(log)) = logs else { return };
-    let clock = Arc::clone(&core.groups.clock);
-    let left = known.latest().time_left(&position.entry, clock.known_now()).unwrap_or(GRACE);
+    let left = known.latest().time_left(&position.entry, core.groups.clock.known_now()).unwrap_or(GRACE);
     let InOrder { entry, turn } = position;
+    let clock = Arc::clone(&core.detached_groups.clock);
     let confirm = move || {
-        let (log, until) = (Arc::clone(&log), Instant::now() + GRACE + OVERDUE_MARGIN);
-        let due = clock.known_now().after(GRACE);
-        async move { Ok(log.change(move |log| log.extend(&entry, turn, due)).await?.then_some(until)) }
+        let (log, clock) = (Arc::clone(&log), Arc::clone(&clock));
+        async move {
+            let until = Instant::now() + GRACE + OVERDUE_MARGIN;
+            let due = clock.now().await.after(GRACE);
+            Ok(log.change(move |log| log.extend(&entry, turn, due)).await?.then_some(until))
+        }
     };
     job.keep_turn(
         HEARTBEAT_INTERVAL,

@@ -4,6 +4,7 @@
 //! have written. A process therefore asks the storage for its time, and adds the difference to its own clock.
 //! This module does not know the log.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,8 +17,11 @@ use crate::runtime::Runtime;
 use crate::storage::{BlobStore, ContainerName};
 use crate::sync::lock;
 
-/// The time after which the storage is asked again, because the process's clock may have been set.
+/// The time after which the storage is asked again, because clocks drift apart.
 const ASK_AGAIN: Duration = Duration::from_secs(600);
+/// The difference in milliseconds between the wall clock and the monotonic clock that shows that the wall clock
+/// was set, or the machine suspended.
+const MIN_STEP: u64 = 2_000;
 /// Few blobs have names with this prefix, mostly none.
 const PREFIX: &str = "clock-";
 
@@ -25,6 +29,8 @@ pub(crate) struct StorageClock {
     blobs: Arc<dyn BlobStore>,
     runtime: Runtime,
     known: Mutex<Option<Difference>>,
+    /// True while a task asks in the background.
+    is_asking: AtomicBool,
 }
 
 /// The difference between the storage's clock and this process's.
@@ -32,26 +38,37 @@ pub(crate) struct StorageClock {
 struct Difference {
     /// In milliseconds; negative if the storage's clock is behind.
     ahead: i64,
+    /// The time of the answer by the monotonic clock, and by this process's wall clock in milliseconds.
     asked: Instant,
+    own: u64,
+}
+
+impl Difference {
+    /// Returns whether the process's clock was set since the answer.
+    fn is_outdated(&self, own: u64) -> bool {
+        let passed = u64::try_from(self.asked.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.own.saturating_add(passed).abs_diff(own) >= MIN_STEP
+    }
 }
 
 impl StorageClock {
     pub(super) fn new(blobs: Arc<dyn BlobStore>, runtime: Runtime) -> Arc<Self> {
-        Arc::new(Self { blobs, runtime, known: Mutex::default() })
+        Arc::new(Self { blobs, runtime, known: Mutex::default(), is_asking: AtomicBool::new(false) })
     }
 
-    /// Returns the storage's time. The first call waits for an answer of the storage; without one, the time
-    /// is that of this process, and the next call asks again. A log cannot be changed then, either.
+    /// Returns the storage's time. The first call, and the first one after the process's clock was set, waits
+    /// for an answer of the storage; without one, the difference stays as it was, and the next call asks again.
+    /// A log cannot be changed then, either.
     pub(crate) async fn now(self: &Arc<Self>) -> Millis {
         let known = *lock(&self.known);
         match known {
-            None => self.ask().await,
-            Some(Difference { asked, .. }) if asked.elapsed() < ASK_AGAIN => {}
-            Some(former) => {
-                *lock(&self.known) = Some(Difference { asked: Instant::now(), ..former });
-                let this = Arc::clone(self);
-                drop(self.runtime.spawn(async move { this.ask().await }));
+            Some(known) if !known.is_outdated(unix_millis(self.runtime.now())) => {
+                if known.asked.elapsed() >= ASK_AGAIN && !self.is_asking.swap(true, Ordering::Relaxed) {
+                    let this = Arc::clone(self);
+                    drop(self.runtime.spawn(async move { this.ask().await }));
+                }
             }
+            _ => self.ask().await,
         }
         self.known_now()
     }
@@ -63,6 +80,11 @@ impl StorageClock {
     }
 
     async fn ask(&self) {
+        self.read_difference().await;
+        self.is_asking.store(false, Ordering::Relaxed);
+    }
+
+    async fn read_difference(&self) {
         let Ok(container) = ContainerName::new(CONTAINER) else { return };
         let sent = unix_millis(self.runtime.now());
         // A refusal has a time, too.
@@ -73,10 +95,11 @@ impl StorageClock {
                 answered => answered,
             },
         };
-        let own = sent.midpoint(unix_millis(self.runtime.now()));
+        let now = unix_millis(self.runtime.now());
+        let own = sent.midpoint(now);
         // A storage that returns no time runs on this machine.
         let ahead = answered.map_or(0, |storage| unix_millis(storage).wrapping_sub(own).cast_signed());
-        *lock(&self.known) = Some(Difference { ahead, asked: Instant::now() });
+        *lock(&self.known) = Some(Difference { ahead, asked: Instant::now(), own: now });
     }
 }
 

@@ -81,8 +81,9 @@ impl GroupLogs {
     /// Returns the same logs for the renewer's runtime: with separate connections, and without a lock that a
     /// task of the worker may hold.
     pub(crate) fn detached(&self, storage: &Storage) -> Self {
-        let clock = Arc::clone(&self.clock);
-        Self { blobs: storage.detached_blobs(), clock, ..Self::new(storage, self.queue.clone()) }
+        let blobs = storage.detached_blobs();
+        let clock = StorageClock::new(Arc::clone(&blobs), self.runtime.clone());
+        Self { blobs, clock, ..Self::new(storage, self.queue.clone()) }
     }
 
     /// Returns the head of the log that has an entry's group.

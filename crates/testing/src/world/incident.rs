@@ -102,7 +102,7 @@ impl Incident {
                 down: seconds(&mut rng, 20),
             },
             6 | 7 => Self::Freeze { worker, time: seconds(&mut rng, 90) },
-            8 => Self::Skew { worker, millis: rng.random_range(-5_000..=5_000) },
+            8 => Self::Skew { worker, millis: rng.random_range(-120_000..=120_000) },
             9 => Self::Restart { worker },
             10 => Self::QueuesOut { account: rng.random_range(0..4), time: seconds(&mut rng, 60) },
             11 => Self::BlobsOut { account: rng.random_range(0..4), time: seconds(&mut rng, 90) },
