@@ -87,8 +87,8 @@ impl Rejection {
         Self { attempted: true, ..Self::new(reason, detail) }
     }
 
-    /// Returns whether the rate limit of rejections holds for it: the content of the message causes it, and a
-    /// single mistake causes many. A cancellation is an operator's.
+    /// Returns whether the rate limit of rejections applies: no attempt has failed, and a single mistake may
+    /// cause many. A cancellation is an operator's decision.
     pub(super) fn is_rate_limited(&self) -> bool {
         !self.attempted && self.reason != Reason::CANCELLED
     }

@@ -12,17 +12,18 @@ use super::deferral::{DeferOutcome, DeferralCause, defer};
 use super::disposition::{Disposition, Rejection};
 use super::executor::{DeliveryReport, Executor};
 use super::leased_job::LeasedJob;
+use super::message_changes::no_answer;
 use super::order_position::{end_position_of_done, needs_log_update};
 use super::slot::DeliverySlot;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::job::outcome::{Outcome, Reason, chain};
 use crate::lease::{LeaseError, Loss};
 use crate::trace::OpenSpan;
 
 /// The minimum time for which a lease is renewed while its delivery is settled: two blobs may be written.
 const MIN_SETTLE_TIME: Duration = Duration::from_secs(60);
-/// The time limit of a read that holds up a slot, because no place to settle is free.
-const MAX_READ_IN_SLOT: Duration = Duration::from_secs(2);
+/// The time limit for reading a claim while the delivery keeps its slot, because no place to settle is free.
+const MAX_CLAIM_READ_IN_SLOT: Duration = Duration::from_secs(2);
 
 impl Executor {
     /// Settles the message, in a tracer's span if there is a tracer, and completes the report.
@@ -136,12 +137,13 @@ impl Settlement<'_> {
             self.leave_slot_for_log(wait);
             return release(leased_job, wait).await;
         }
-        let has_left_slot = rejection.attempted || self.slot.handler_is_done();
+        // A failed attempt has no claim to read.
+        let may_take_long = rejection.attempted || self.slot.handler_is_done();
         let read_claim = is_letter_claimed(leased_job, &rejection);
-        let claimed = if has_left_slot {
+        let claimed = if may_take_long {
             read_claim.await
         } else {
-            timeout(MAX_READ_IN_SLOT, read_claim).await.unwrap_or_else(|_| Err(no_answer()))
+            timeout(MAX_CLAIM_READ_IN_SLOT, read_claim).await.unwrap_or_else(|_| Err(no_answer()))
         };
         match claimed {
             Ok(true) => {
@@ -267,11 +269,6 @@ impl Settlement<'_> {
             self.slot.leave();
         }
     }
-}
-
-/// Returns the error of a read that took too long.
-fn no_answer() -> Error {
-    Error::new(ErrorKind::Storage, "the storage of blobs does not answer").with_retryable(true)
 }
 
 /// Deletes the message of a job that is done, or that another message continues.

@@ -279,8 +279,12 @@ impl Lease {
     /// that blocks its thread has no grace. Returns the time at which renewals end.
     pub(crate) fn renew_for(&self, grace: Duration) -> Instant {
         let mut state = self.state();
-        state.renewed_until = state.renewed_until.max(Instant::now() + grace);
-        self.schedule(&mut state);
+        let until = Instant::now() + grace;
+        // Otherwise the scheduled renewal stays where it is: it must not come later.
+        if until > state.renewed_until {
+            state.renewed_until = until;
+            self.schedule(&mut state);
+        }
         state.renewed_until
     }
 

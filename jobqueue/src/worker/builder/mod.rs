@@ -227,7 +227,7 @@ impl WorkerBuilder {
 
         /// Sets how many messages per second may go to their dead-letter queues without having run:
         /// unreadable messages, invalid messages, and messages over a bound. The rate covers all queues;
-        /// `None` removes the limit. The default is 100.
+        /// `None` removes the limit. The default is 100. Jobs that an operator has cancelled do not count.
         ///
         /// A message over the rate is put back and moved later, which costs no attempt. A flood of bad
         /// messages thus neither displaces good messages nor empties a queue before an operator notices.

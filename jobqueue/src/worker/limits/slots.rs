@@ -267,8 +267,12 @@ impl Occupied {
         }
     }
 
-    /// Frees the slot for another handler, if a place to settle is free. Returns whether the slot was freed.
+    /// Frees the slot for another handler, if a place to settle is free. Returns whether the delivery has such
+    /// a place.
     pub(in crate::worker) fn handler_is_done(&self) -> bool {
+        if matches!(*lock(&self.held), HeldSlot::PlaceToSettle(_)) {
+            return true;
+        }
         let place = Arc::clone(&self.slots.core.settling).try_acquire_owned();
         place.map(|place| self.replace(HeldSlot::PlaceToSettle(place))).is_ok()
     }
