@@ -53,7 +53,7 @@ pub struct BatchOverview {
     pub ended_is_exact: bool,
     /// The number of children that are dead letters and block the batch.
     pub dead: u64,
-    /// True if there are certainly no more dead children. False if a queue has more than the 32 dead letters
+    /// True if there are certainly no more dead children. False only if a queue has more than the 32 dead letters
     /// that were read, if a queue cannot be read, and if not all children that have ended were counted.
     pub dead_is_exact: bool,
     /// True if the sender sends no more children.
@@ -91,7 +91,7 @@ pub struct BatchDetail {
     pub failed: u64,
     /// The number of children that are dead letters and block the batch.
     pub dead: u64,
-    /// True if there are certainly no more dead children. False if a queue has more than the 32 dead letters
+    /// True if there are certainly no more dead children. False only if a queue has more than the 32 dead letters
     /// that were read, and if a queue cannot be read.
     pub dead_is_exact: bool,
     /// True if the sender sends no more children. Before that the batch waits for its sender.

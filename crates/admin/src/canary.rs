@@ -106,7 +106,11 @@ impl Admin {
                 outcome = self.check_canary(plan, true).await?;
             }
             let held_up = match outcome {
-                None => Some(QueueHold::Unread),
+                None => {
+                    // A lost answer of an outage hides letters anew.
+                    unseen.hidden_since = None;
+                    Some(QueueHold::Unread)
+                }
                 Some(outcome) if outcome.open > 0 => {
                     unseen = UnseenChecks::default();
                     self.hold_of(&plan.queue).await

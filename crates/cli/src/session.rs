@@ -320,12 +320,11 @@ fn operator(global: &Global) -> Option<String> {
     global.operator.clone().into_iter().chain(logins).find(|name| !name.is_empty())
 }
 
-/// Prints under which name changes and inspections are recorded, if the name of the operator is unknown.
+/// Prints under which name changes, and inspections where there is an audit file, are recorded, if the name of the operator is unknown.
 pub(crate) fn note_unknown_operator(global: &Global) {
     if operator(global).is_none() {
         say(&format!(
-            "changes and inspections are recorded under the name `{UNKNOWN_OPERATOR}`: add --operator NAME or set \
-             JOBQUEUE_OPERATOR"
+            "actions are recorded under the name `{UNKNOWN_OPERATOR}`: add --operator NAME or set JOBQUEUE_OPERATOR"
         ));
     }
 }

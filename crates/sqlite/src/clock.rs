@@ -8,12 +8,8 @@
 //!
 //! A step of the wall clock ahead by more than ten seconds is ignored for a minute, in which time follows the
 //! monotonic clock, so a clock that is briefly wrong expires no message. When a step is accepted, leases are
-//! moved with it, because their owners count durations; delays and times to live follow the wall clock, also
-//! those of messages that were put during that minute. A process that has just started has no earlier time to
-//! compare with, and believes its clock at once.
-//!
-//! A suspension of the machine is no step, because the monotonic clock used here counts it. The clock by
-//! which owners of leases count may stand still meanwhile, so leases are moved by the difference.
+//! moved with it, because their owners count durations; delays and times to live follow the wall clock. A
+//! process that has just started has no earlier time to compare with, and believes its clock at once.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -45,21 +41,11 @@ struct ClockState {
     slowed: Option<Instant>,
     last: i64,
     /// The time at which `last` was returned; `None` for clocks that cannot be wrong.
-    at: Option<Present>,
+    at: Option<Instant>,
     /// The time since which the wall clock has shown more time than can have passed.
     doubted_since: Option<Instant>,
-    /// The sum of the accepted steps ahead and suspensions for which leases are not moved yet, in
-    /// milliseconds.
+    /// The sum of the accepted steps ahead for which leases are not moved yet, in milliseconds.
     leap: i64,
-}
-
-/// The monotonic time by two clocks.
-#[derive(Debug, Clone, Copy)]
-struct Present {
-    /// By the clock of the owners of leases.
-    awake: Instant,
-    /// By a clock that counts suspensions of the machine, as the wall clock does.
-    total: Instant,
 }
 
 /// The largest forward step that is accepted at once, in milliseconds.
@@ -69,8 +55,8 @@ const DOUBT_TIME: Duration = Duration::from_secs(60);
 /// The smallest step ahead that pays back an earlier step back, in milliseconds. A smaller step may be
 /// rounding.
 const MIN_PAYBACK_STEP: i64 = 100;
-/// The smallest step or suspension that moves leases, in milliseconds: less than the time between the renewal
-/// of a four-second lease and its end. A smaller one may be the time between the readings of the clocks, and
+/// The smallest step ahead that moves leases, in milliseconds: less than the time between the renewal of a
+/// four-second lease and its end. A smaller step may be the time between the readings of the two clocks, and
 /// moving leases reads all of them.
 const MIN_LEAP: i64 = 1_000;
 /// The time in which this clock falls back by a millisecond while it is ahead of the wall clock. Leases then
@@ -80,11 +66,13 @@ const SLOW_DOWN_PERIOD: Duration = Duration::from_millis(100);
 impl ClockState {
     /// Returns the time for the wall-clock time `wall`. `present` is the monotonic time; `None` for clocks
     /// that cannot be wrong.
-    fn now(&mut self, wall: i64, seen: i64, present: Option<Present>) -> i64 {
-        let (last, floor) = (self.last, seen.max(self.last).min(LAST_INSTANT));
-        let passed = self.at.zip(present);
-        let watched =
-            passed.map(|(at, present)| (later(last, at.total, present.total).max(floor), present.total));
+    fn now(&mut self, wall: i64, seen: i64, present: Option<Instant>) -> i64 {
+        let floor = seen.max(self.last).min(LAST_INSTANT);
+        let watched = self.at.zip(present).map(|(at, present)| {
+            let passed = present.saturating_duration_since(at).as_millis();
+            let expected = self.last.saturating_add(i64::try_from(passed).unwrap_or(LAST_INSTANT));
+            (expected.max(floor), present)
+        });
         if let Some((expected, present)) = watched {
             let step = wall + self.ahead - expected;
             self.pay_back(if step >= MIN_PAYBACK_STEP { step } else { 0 }, present);
@@ -97,11 +85,6 @@ impl ClockState {
         let believed = watched.map_or(time, |(expected, present)| self.believe(time, expected, present));
         self.last = believed.max(floor);
         self.at = present;
-        let leap = passed.map_or(0, |(at, present)| self.last - later(last, at.awake, present.awake));
-        // The process that wrote a time beyond the middle of the leap has moved the leases.
-        if leap >= MIN_LEAP && floor <= self.last - leap / 2 {
-            self.leap += leap;
-        }
         self.last
     }
 
@@ -118,6 +101,9 @@ impl ClockState {
     fn believe(&mut self, wall: i64, expected: i64, present: Instant) -> i64 {
         if wall <= expected.saturating_add(MAX_STEP) {
             self.doubted_since = None;
+            if wall - expected >= MIN_LEAP {
+                self.leap += wall - expected;
+            }
             return wall;
         }
         let since = *self.doubted_since.get_or_insert_with(|| {
@@ -131,47 +117,9 @@ impl ClockState {
             return expected;
         }
         self.doubted_since = None;
+        self.leap += wall - expected;
         wall
     }
-}
-
-impl Present {
-    fn read() -> Self {
-        Self { awake: Instant::now(), total: with_suspensions() }
-    }
-}
-
-/// Returns the present time by a clock that counts the time for which the machine is suspended, unlike that
-/// of [`Instant::now`] on these systems.
-#[cfg(any(target_os = "linux", target_os = "android", target_os = "macos"))]
-fn with_suspensions() -> Instant {
-    use std::sync::LazyLock;
-
-    use rustix::time::{ClockId, clock_gettime};
-
-    #[cfg(target_os = "macos")]
-    const CLOCK: ClockId = ClockId::Monotonic;
-    #[cfg(not(target_os = "macos"))]
-    const CLOCK: ClockId = ClockId::Boottime;
-    static START: LazyLock<(Instant, Duration)> = LazyLock::new(|| (Instant::now(), since_boot()));
-
-    fn since_boot() -> Duration {
-        Duration::try_from(clock_gettime(CLOCK)).unwrap_or_default()
-    }
-
-    let (start, at_start) = *START;
-    start + since_boot().saturating_sub(at_start)
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android", target_os = "macos")))]
-fn with_suspensions() -> Instant {
-    Instant::now()
-}
-
-/// Returns the time at `present` if it was `time` at `before`.
-fn later(time: i64, before: Instant, present: Instant) -> i64 {
-    let passed = present.saturating_duration_since(before).as_millis();
-    time.saturating_add(i64::try_from(passed).unwrap_or(LAST_INSTANT))
 }
 
 /// The clocks of the files that this process has open.
@@ -225,12 +173,9 @@ impl StoreClock {
     /// Returns the time now, and the milliseconds by which it has leapt ahead: leases must be moved by as
     /// much.
     pub(super) fn now_and_leap(&self, seen: i64) -> (i64, i64) {
-        // All clocks are read under the lock: a reading older than the last one would count a suspension
-        // between the two again. The wall clock is read last: if the machine is suspended before that, the
-        // next reading ends the doubt.
-        let mut state = lock(&self.state);
-        let present = self.wall.clock().may_be_set_wrong().then(Present::read);
         let wall = to_millis(self.wall.now());
+        let present = self.wall.clock().may_be_set_wrong().then(Instant::now);
+        let mut state = lock(&self.state);
         (state.now(wall, seen, present), state.leap)
     }
 

@@ -4,10 +4,10 @@
 //! have written. A process therefore asks the storage for its time, and adds the difference to its own clock.
 //! This module does not know the log.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 use super::log::Millis;
@@ -29,8 +29,8 @@ pub(crate) struct StorageClock {
     blobs: Arc<dyn BlobStore>,
     runtime: Runtime,
     known: Mutex<Option<Difference>>,
-    /// True while a task asks in the background.
-    is_asking: AtomicBool,
+    /// Locked while the storage is asked. Holds the time at which the last attempt ended.
+    asking: Arc<tokio::sync::Mutex<Option<Instant>>>,
 }
 
 /// The difference between the storage's clock and this process's.
@@ -53,24 +53,37 @@ impl Difference {
 
 impl StorageClock {
     pub(super) fn new(blobs: Arc<dyn BlobStore>, runtime: Runtime) -> Arc<Self> {
-        Arc::new(Self { blobs, runtime, known: Mutex::default(), is_asking: AtomicBool::new(false) })
+        Arc::new(Self { blobs, runtime, known: Mutex::default(), asking: Arc::default() })
     }
 
     /// Returns the storage's time. The first call, and the first one after the process's clock was set, waits
-    /// for an answer of the storage; without one, the difference stays as it was, and the next call asks again.
-    /// A log cannot be changed then, either.
+    /// for an answer of the storage. Without an answer the difference stays as it was, and the next call asks
+    /// again.
     pub(crate) async fn now(self: &Arc<Self>) -> Millis {
-        let known = *lock(&self.known);
-        match known {
-            Some(known) if !known.is_outdated(unix_millis(self.runtime.now())) => {
-                if known.asked.elapsed() >= ASK_AGAIN && !self.is_asking.swap(true, Ordering::Relaxed) {
+        let began = Instant::now();
+        match self.difference() {
+            Some(known) if known.asked.elapsed() < ASK_AGAIN => {}
+            Some(_) => {
+                if let Ok(asking) = Arc::clone(&self.asking).try_lock_owned() {
                     let this = Arc::clone(self);
-                    drop(self.runtime.spawn(async move { this.ask().await }));
+                    drop(self.runtime.spawn(async move { this.ask(asking).await }));
                 }
             }
-            _ => self.ask().await,
+            None => {
+                let asking = Arc::clone(&self.asking).lock_owned().await;
+                // Calls that have waited for one attempt share its result.
+                if asking.is_none_or(|ended| ended < began) {
+                    self.ask(asking).await;
+                }
+            }
         }
         self.known_now()
+    }
+
+    /// Returns the difference; `None` if it is not known, or if the process's clock was set since.
+    fn difference(&self) -> Option<Difference> {
+        let known = *lock(&self.known);
+        known.filter(|known| !known.is_outdated(unix_millis(self.runtime.now())))
     }
 
     /// Returns the storage's time by the difference that is known, without a request.
@@ -79,9 +92,9 @@ impl StorageClock {
         Millis(unix_millis(self.runtime.now()).saturating_add_signed(ahead))
     }
 
-    async fn ask(&self) {
+    async fn ask(&self, mut asking: OwnedMutexGuard<Option<Instant>>) {
         self.read_difference().await;
-        self.is_asking.store(false, Ordering::Relaxed);
+        *asking = Some(Instant::now());
     }
 
     async fn read_difference(&self) {
@@ -97,7 +110,7 @@ impl StorageClock {
         };
         let now = unix_millis(self.runtime.now());
         let own = sent.midpoint(now);
-        // A storage that returns no time runs on this machine.
+        // If the storage returns no time, the clocks of all processes must agree.
         let ahead = answered.map_or(0, |storage| unix_millis(storage).wrapping_sub(own).cast_signed());
         *lock(&self.known) = Some(Difference { ahead, asked: Instant::now(), own: now });
     }

@@ -162,7 +162,7 @@ impl Explanation {
 
     /// Adds the obstacles of every job of the queue, including those from its `workers` if their records
     /// could be read. Returns an obstacle that only some of the workers have, which belongs behind all
-    /// others.
+    /// other obstacles that were found.
     pub(super) fn add_queue_obstacles(
         &mut self,
         queue: &QueueOverview,

@@ -68,6 +68,10 @@ async fn explain(session: &Session, job: JobReference) -> Result<Explanation, Fa
     Ok(session.admin.explain(&job).await?)
 }
 
+/// The number of queues in a row that cannot be read after which a search reads no more: the storage is out of
+/// reach, and each attempt may take a minute.
+const MAX_FAILURES: u32 = 3;
+
 /// Explains the only one of `jobs` that is found. `uncertain` names queues that are not searched, in quotes.
 async fn explain_anywhere(
     session: &Session,
@@ -75,8 +79,14 @@ async fn explain_anywhere(
     mut uncertain: Vec<String>,
 ) -> Result<Explanation, Failure> {
     let mut found = Vec::new();
+    let mut failed_in_a_row = 0;
     for job in jobs {
         let queue = format!("`{}`", job.queue);
+        if failed_in_a_row >= MAX_FAILURES {
+            uncertain.push(queue);
+            continue;
+        }
+        failed_in_a_row += 1;
         match session.admin.explain(&job).await {
             // Compares the senders of the id, which only this queue needs.
             Ok(seen) if seen.place != JobPlace::Unseen || seen.ended.is_some() => {
@@ -84,8 +94,12 @@ async fn explain_anywhere(
             }
             Ok(explanation) if is_not_found(&explanation) => {}
             Ok(_) => uncertain.push(queue),
-            Err(error) => uncertain.push(format!("{queue} ({error:?})")),
+            Err(error) => {
+                uncertain.push(format!("{queue} ({error:?})"));
+                continue;
+            }
         }
+        failed_in_a_row = 0;
     }
     if found.len() > 1 {
         let names: Vec<_> = found.iter().map(|explanation| format!("`{}`", explanation.job.queue)).collect();

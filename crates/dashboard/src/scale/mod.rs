@@ -14,7 +14,7 @@
 //!  "errors": {}, "as_of": "2026-11-22T08:00:00.000Z", "age_seconds": 3.2}
 //! ```
 //!
-//! The answer comes from a [snapshot](crate::snapshot), without waiting for the storage. Figures that are
+//! The answer comes from a [snapshot](crate::snapshot), for which it waits a second at most. Figures that are
 //! unknown or too old are refused by 503 with `{"error": "…"}`, and never reported as 0. A queue that does
 //! not exist is answered with 404.
 //!

@@ -77,7 +77,7 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
     let mut layout = Layout::new(&request, "dead", format!("Dead letters of {queue}"))
         .with_look(&look)
         .noticed(fields.text("done"));
-    // An id is searched among all dead letters.
+    // Where the storage shows every message, an id is searched among 10,000 of each state.
     if fields.exact("id").is_none() {
         layout = layout.live(&request, &look);
     }

@@ -77,7 +77,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let wants_groups = fields.text("groups").is_some();
     let groups = if wants_groups {
         // Without `PART_TIMEOUT`: the logs of thousands of keys take longer to read.
-        Some(or_reason(request.app.reads.get_part(name, admin.groups(name)).await)?)
+        Some(or_reason(request.app.reads.get(name, admin.groups(name)).await)?)
     } else {
         None
     };

@@ -100,7 +100,7 @@ async fn journal(
     match id {
         Some(_) => part(request, &key, read).await,
         // Without an id, the page shows only the journal, which may take longer than a part may.
-        None => or_reason(request.app.reads.get_part(&key, read).await),
+        None => or_reason(request.app.reads.get(&key, read).await),
     }
 }
 
