@@ -1,16 +1,17 @@
 //! The maximum run time of a job: it counts while the handler runs, and a handler that ends within its grace has ended.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::codec::Json;
 use jobqueue::message::MessageDefaults;
-use jobqueue::storage::Operation;
+use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::validate::{Path, Violations};
 use jobqueue::{Context, JobError, QueueMessage, Validate};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+use tokio::time::Instant;
 
 use super::redrive::large;
 
@@ -54,6 +55,39 @@ async fn success_within_the_grace_after_the_run_time_completes_the_job() {
     let report = built.run_until(after(600)).await.unwrap();
     assert_eq!((runs.load(Ordering::Relaxed), report.completed, report.retried), (1, 1, 0), "{report:?}");
     assert_eq!(queue.approximate_len().await.unwrap(), 0);
+}
+
+/// The put-back writes the checkpoint into a blob, which the storage has refused before.
+// round 29, core 6: the lease was lost meanwhile, and the attempt was not counted.
+#[tokio::test(start_paused = true)]
+async fn attempt_counts_although_its_put_back_takes_longer_than_the_lease() {
+    const RUN_TIME: Duration = Duration::from_secs(60);
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    let began = Instant::now();
+    faulty.on(Operation::PutBlob, move |_| {
+        let is_running = began.elapsed() < RUN_TIME;
+        let slow = Fault::DelayAfter(Duration::from_secs(20));
+        Some(if is_running { Fault::Refuse(StoreErrorKind::Unavailable) } else { slow })
+    });
+    let attempts: Arc<Mutex<Vec<u32>>> = Arc::default();
+    let sink = Arc::clone(&attempts);
+    let handler = move |_: Task, ctx: Context| {
+        let attempt = ctx.info().attempt;
+        sink.lock().unwrap().push(attempt);
+        let is_second = sink.lock().unwrap().len() == 2;
+        async move {
+            if is_second {
+                return Ok::<(), JobError>(());
+            }
+            drop(ctx.checkpoint(&"x".repeat(50_000)).await);
+            std::future::pending().await
+        }
+    };
+    let built = worker(&faulty.storage()).max_run_time(RUN_TIME).handle(handler).build().unwrap();
+    let _ = built.run_until(after(600)).await.unwrap();
+    assert_eq!(*attempts.lock().unwrap(), [1, 2]);
 }
 
 // review 6, R1b
