@@ -47,7 +47,7 @@ async fn jobs_that_back_off_are_counted_and_have_an_age() {
     assert!(page.contains("and 1 delayed, 2 between two attempts"), "{page}");
 }
 
-// round 29, ops F2: the queue was shown as one whose oldest job is 0 seconds old.
+// round 29: the queue was shown as one whose oldest job is 0 seconds old.
 #[tokio::test(start_paused = true)]
 async fn queue_whose_keys_are_held_up_shows_the_age_of_the_job_that_backs_off() {
     let storage = in_memory();
