@@ -1,7 +1,7 @@
 //! Lesson 2: rules on fields.
 //!
-//! Teaches that a message is checked before it is sent, and that all mistakes are reported at once, each with its
-//! path. Prints
+//! Teaches that a message is checked before it is sent, and that all mistakes are reported at once, each with
+//! its path. Prints
 //!
 //! ```text
 //! email: …

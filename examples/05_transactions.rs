@@ -1,7 +1,7 @@
 //! Lesson 5: a job that exists if and only if your own data does.
 //!
-//! Teaches `in_sqlite`: the message is part of the caller's transaction on the same SQLite file. It works on SQLite
-//! only. Prints
+//! Teaches `in_sqlite`: the message is part of the caller's transaction on the same SQLite file. It works on
+//! SQLite only. Prints
 //!
 //! ```text
 //! rolled back: 0 users, 0 jobs

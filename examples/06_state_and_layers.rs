@@ -1,7 +1,7 @@
 //! Lesson 6: what handlers share, and what wraps them.
 //!
-//! Teaches `State`, an extractor of your own, `Extension`, and tower layers: they add database pools, per-tenant settings,
-//! timeouts and metrics without changing the handlers. Prints
+//! Teaches `State`, an extractor of your own, `Extension`, and tower layers: they add database pools,
+//! per-tenant settings, timeouts and metrics without changing the handlers. Prints
 //!
 //! ```text
 //! greet for blue: hello, Ada (1 sent)

@@ -1,7 +1,7 @@
 //! Lesson 7: a message type changes while messages wait and old programs still send.
 //!
-//! Teaches versions, the conversion from one to the next, aliases of kinds, and what a worker does with a version
-//! that it does not know yet. Prints
+//! Teaches versions, the conversion from one to the next, aliases of kinds, and what a worker does with a
+//! version that it does not know yet. Prints
 //!
 //! ```text
 //! an old worker puts the new message back: 1
@@ -24,8 +24,8 @@ struct MailV1 {
     to: String,
 }
 
-/// The message type of this release: another kind name, another form of the payload. Workers of this release read
-/// both.
+/// The message type of this release: another kind name, another form of the payload. Workers of this release
+/// read both.
 #[derive(Serialize, Deserialize, QueueMessage)]
 #[message(queue = "mails", kind = "mail.send", alias = "mail", version = 2, upgrade_from = MailV1)]
 struct Mail {
@@ -58,7 +58,8 @@ async fn main() -> Result<(), Failure> {
     let recipients = ["grace@example.org", "alan@example.org"].map(str::to_owned).to_vec();
     mails.send(&Mail { recipients }).await?;
 
-    // A worker of the first release may receive the message during the deployment. It puts it back for a newer one.
+    // A worker of the first release may receive the message during the deployment. It puts it back for a
+    // newer one.
     let old = Worker::builder(storage.clone()).handle(old_handler).build()?;
     println!("an old worker puts the new message back: {}", old.run_until_idle().await?.released);
 

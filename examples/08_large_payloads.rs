@@ -1,7 +1,7 @@
 //! Lesson 8: a message larger than a queue can carry.
 //!
-//! Teaches that a payload over 64 KiB is stored in a blob (a claim check), verified when it is read, and deleted
-//! when its job is done; and that your own files belong in your own blobs. Prints
+//! Teaches that a payload over 64 KiB is stored in a blob (a claim check), verified when it is read, and
+//! deleted when its job is done; and that your own files belong in your own blobs. Prints
 //!
 //! ```text
 //! sent 3000000 letters; blobs now: 1
@@ -28,7 +28,8 @@ async fn count(job: Count) -> Result<(), JobError> {
     Ok(())
 }
 
-/// Returns the number of payloads in blobs. Only this lesson looks there: the name of the container may change.
+/// Returns the number of payloads in blobs. Only this lesson looks there: the name of the container may
+/// change.
 async fn blobs(storage: &Storage) -> Result<usize, Failure> {
     let container = ContainerName::new("jobqueue-payloads")?;
     Ok(storage.blobs().list_blobs(&container, "", None).await?.blobs.len())

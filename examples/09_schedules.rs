@@ -1,7 +1,8 @@
 //! Lesson 9: work at given times.
 //!
-//! Teaches schedules: cron expressions with a time zone, and plain intervals, whose closures may have state. The worker
-//! that leads sends the messages. Start the program twice on one storage (`JOBQUEUE_STORAGE`), and each report is still made once. Prints
+//! Teaches schedules: cron expressions with a time zone, and plain intervals, whose closures may have state.
+//! The worker that leads sends the messages. Start the program twice on one storage (`JOBQUEUE_STORAGE`), and
+//! each report is still made once. Prints
 //!
 //! ```text
 //! report 1 for Ada, due at …
@@ -46,7 +47,8 @@ async fn report(report: Report, ctx: Context, State(made): State<Made>) -> Resul
 async fn main() -> Result<(), Failure> {
     let storage = open_storage(None, "schedules").await?;
     let made = Made::default();
-    // What a closure needs, it owns. It makes the message of each slot anew, so it sees what has changed since.
+    // What a closure needs, it owns. It makes the message of each slot anew, so it sees what has changed
+    // since.
     let reader = Arc::new(RwLock::new("Ada".to_owned()));
     let daily = Arc::clone(&reader);
     let report_for = |reader: &RwLock<String>| Report {

@@ -1,7 +1,7 @@
 //! Lesson 10: many jobs, then one more when all of them are done.
 //!
-//! Teaches batches: a fan-out that can be interrupted and started again without doubling a child, results of the
-//! children, and a continuation that runs once. Prints
+//! Teaches batches: a fan-out that can be interrupted and started again without doubling a child, results of
+//! the children, and a continuation that runs once. Prints
 //!
 //! ```text
 //! 1000 numbers in 10 parts
@@ -39,8 +39,8 @@ struct Total {}
 async fn fan_out(job: Sum, ctx: Context) -> Result<(), JobError> {
     let size = job.up_to / job.parts;
     let part = |number| Part { from: number * size, to: (number + 1) * size };
-    // The message names the batch, so that a second attempt continues the same batch. The id of a job may have characters that
-    // the id of a batch may not, such as the slashes in that of a schedule's job.
+    // The message names the batch, so that a second attempt continues the same batch. The id of a job may
+    // have characters that the id of a batch may not, such as the slashes in that of a schedule's job.
     let mut batch = ctx.batch(&job.report).await?;
     if ctx.info().attempt == 1 {
         println!("{} numbers in {} parts", job.up_to, job.parts);

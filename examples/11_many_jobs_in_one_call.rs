@@ -1,7 +1,8 @@
 //! Lesson 11: many jobs in one call of a handler.
 //!
-//! Teaches `handle_many`: the rows of all jobs of a call, and the ends of these jobs, are one transaction. A job that fails does not fail the
-//! others. `complete_in_sqlite` is for SQLite; `complete_in_postgres` does the same on PostgreSQL. Prints
+//! Teaches `handle_many`: the rows of all jobs of a call, and the ends of these jobs, are one transaction. A
+//! job that fails does not fail the others. `complete_in_sqlite` is for SQLite; `complete_in_postgres` does
+//! the same on PostgreSQL. Prints
 //!
 //! ```text
 //! a transaction with 19 rows
@@ -32,7 +33,8 @@ struct Reading {
 struct Database(&'static str);
 
 async fn store(readings: Vec<ChunkJob<Reading>>, State(database): State<Database>) -> Result<(), JobError> {
-    // A transaction blocks its thread. After an error or a panic all of these jobs are tried again, each alone.
+    // A transaction blocks its thread. After an error or a panic all of these jobs are tried again, each
+    // alone.
     tokio::task::spawn_blocking(move || insert(&database, readings)).await?.map_err(JobError::retry)
 }
 

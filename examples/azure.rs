@@ -1,4 +1,5 @@
-//! Jobs on Azure Storage, with each of its three kinds of credential. The form of `--storage` chooses the kind:
+//! Jobs on Azure Storage, with each of its three kinds of credential. The form of `--storage` chooses the
+//! kind:
 //!
 //! ```text
 //! npx azurite                                                                       # an emulator on this machine
@@ -8,8 +9,8 @@
 //! cargo run --features azure --example azure -- --storage "DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…"
 //! ```
 //!
-//! Pass keys and signatures by `JOBQUEUE_STORAGE` rather than on the command line, where other users can see them.
-//! The worker names missing permissions when it starts.
+//! Pass keys and signatures by `JOBQUEUE_STORAGE` rather than on the command line, where other users can see
+//! them. The worker names missing permissions when it starts.
 
 #![allow(clippy::print_stdout)] // A program that tells what it does.
 
@@ -29,8 +30,8 @@ struct Arguments {
         default_value = "UseDevelopmentStorage=true"
     )]
     storage: String,
-    /// The queue for the jobs; `<queue>-poison` is its dead-letter queue. Both are created if the credential allows
-    /// it.
+    /// The queue for the jobs; `<queue>-poison` is its dead-letter queue. Both are created if the credential
+    /// allows it.
     #[arg(long, default_value = "translations")]
     queue: String,
     /// The client id of a user-assigned managed identity.
@@ -81,7 +82,8 @@ async fn translate(job: Translate, info: JobInfo) -> Result<(), JobError> {
     Ok(())
 }
 
-/// Opens the storage. `Storage::connect` accepts all of these too; the options can say more, such as which identity.
+/// Opens the storage. `Storage::connect` accepts all of these too; the options can say more, such as which
+/// identity.
 async fn open(arguments: &Arguments) -> Result<Storage, Box<dyn std::error::Error>> {
     let string = arguments.storage.trim();
     let options = if string.starts_with("https://") {

@@ -1,7 +1,7 @@
 //! Exclusive processing by hand: the pull API as a lock around a message.
 //!
-//! A received message is leased. The lease renews itself as long as the delivery lives. It ends when the delivery is
-//! completed, released or dropped. Prints
+//! A received message is leased. The lease renews itself as long as the delivery lives. It ends when the
+//! delivery is completed, released or dropped. Prints
 //!
 //! ```text
 //! worked 7 s on parcel 1 under a lease of 6 s; no other worker got it

@@ -1,5 +1,5 @@
-//! Measures jobs that each insert a row into a SQLite database of the application: a transaction for each job, and one for each call of
-//! a handler that takes 100 jobs.
+//! Measures jobs that each insert a row into a SQLite database of the application: a transaction for each
+//! job, and one for each call of a handler that takes 100 jobs.
 //!
 //! ```console
 //! $ cargo bench -p jobqueue-bench --bench chunks

@@ -1,5 +1,6 @@
-//! Measures the cost of operating: how long each page of the dashboard takes with 100,000 waiting and 10,000 dead messages on SQLite while a worker
-//! runs, and what a viewer, the workers' records and the journal cost in throughput.
+//! Measures the cost of operating: how long each page of the dashboard takes with 100,000 waiting and 10,000
+//! dead messages on SQLite while a worker runs, and what a viewer, the workers' records and the journal cost
+//! in throughput.
 //!
 //! ```console
 //! $ cargo bench -p jobqueue-bench --bench operate
@@ -52,7 +53,8 @@ const FULL: Size = Size { waiting: 100_000, dead: 10_000, loads: 15, jobs: 150_0
 /// Shows that it runs.
 const QUICK: Size = Size { waiting: 300, dead: 50, loads: 1, jobs: 300, rounds: 1 };
 
-/// The interval of the dashboard whose pages are measured: a page that was loaded before this time reads the storage again.
+/// The interval of the dashboard whose pages are measured: a page that was loaded before this time reads the
+/// storage again.
 const REFRESH: Duration = Duration::from_millis(100);
 
 fn thumbnail(number: u64) -> Thumbnail {
@@ -197,7 +199,8 @@ enum Beside {
 struct Run {
     /// The jobs per second.
     rate: f64,
-    /// The microseconds of processor time of the whole process for each job. Other processes change it less than the rate.
+    /// The microseconds of processor time of the whole process for each job. Other processes change it less
+    /// than the rate.
     cpu: f64,
 }
 

@@ -1,5 +1,6 @@
-//! Measures the cost of telemetry: throughput and allocations of 64 handlers on SQLite, without it, with all spans, and with one trace in a hundred.
-//! The handlers do nothing, which shows the cost of each job, or wait for 5 ms, as for an answer from elsewhere.
+//! Measures the cost of telemetry: throughput and allocations of 64 handlers on SQLite, without it, with all
+//! spans, and with one trace in a hundred. The handlers do nothing, which shows the cost of each job, or wait
+//! for 5 ms, as for an answer from elsewhere.
 //!
 //! ```console
 //! $ cargo bench -p jobqueue-bench --bench telemetry
@@ -108,7 +109,8 @@ async fn main() {
     compare("of 5 ms", jobs / 4, rounds.div_ceil(3), Duration::from_millis(5)).await;
 }
 
-/// Measures all modes in turn, and prints the median of each and of its ratios to its neighbour without telemetry.
+/// Measures all modes in turn, and prints the median of each and of its ratios to its neighbour without
+/// telemetry.
 async fn compare(handlers: &str, jobs: u64, rounds: usize, duration: Duration) {
     let mut figures = vec![(Vec::new(), Vec::new()); MODES.len()];
     for round in 0..rounds {

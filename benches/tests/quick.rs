@@ -1,4 +1,5 @@
-//! The load driver runs through all of its phases, with a few jobs each. What it measures is printed and not judged.
+//! The load driver runs through all of its phases, with a few jobs each. What it measures is printed and not
+//! judged.
 
 use std::process::Command;
 

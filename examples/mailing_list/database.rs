@@ -99,8 +99,8 @@ impl Database {
             let began = Instant::now();
             let connection = loop {
                 match open() {
-                    // When several processes open a new file at once, SQLite lets them wait for each other only after
-                    // the log exists.
+                    // When several processes open a new file at once, SQLite lets them wait for each other
+                    // only after the log exists.
                     Err(e) if is_busy(&e) && began.elapsed() < BUSY => std::thread::sleep(PAUSE),
                     opened => break opened.map_err(|e| DatabaseError::Open(file.clone(), e))?,
                 }
@@ -173,9 +173,9 @@ impl Database {
         self.transaction(|sql| sql.query_row(expected, [], |row| row.get(0))).await
     }
 
-    /// Begins a fan-out: Pending → Queuing. The same transaction records the recipients, so that every start of the
-    /// fan-out sends to the same ones in the same order, even if people subscribe or leave in the meantime. `None` if
-    /// the mailing is archived.
+    /// Begins a fan-out: Pending → Queuing. The same transaction records the recipients, so that every start
+    /// of the fan-out sends to the same ones in the same order, even if people subscribe or leave in the
+    /// meantime. `None` if the mailing is archived.
     pub(crate) async fn begin(&self, mailing: Uuid) -> Result<Option<Begun>, DatabaseError> {
         self.transaction(move |sql| {
             let mailing = mailing.to_string();

@@ -1,4 +1,5 @@
-//! The four jobs. Each may run again at any time, in this process or another: it finds the work that was done before.
+//! The four jobs. Each may run again at any time, in this process or another: it finds the work that was done
+//! before.
 
 use std::time::{Duration, SystemTime};
 
@@ -22,8 +23,8 @@ pub(crate) async fn scan(_: Scan, ctx: Context, State(database): State<Database>
     Ok(())
 }
 
-/// Sends one job for each recipient. If it is interrupted and started again, it continues: the recipients were
-/// recorded when it began, and the batch knows how many jobs were sent.
+/// Sends one job for each recipient. If it is interrupted and started again, it continues: the recipients
+/// were recorded when it began, and the batch knows how many jobs were sent.
 pub(crate) async fn fan_out(
     FanOut { mailing }: FanOut,
     ctx: Context,

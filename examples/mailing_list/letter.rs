@@ -21,8 +21,8 @@ pub(crate) struct Letter {
 }
 
 impl Letter {
-    /// Returns the mail in the format of RFC 5322. Its Message-ID follows from mailing and recipient, so that a mail
-    /// server recognises a mail that it receives twice.
+    /// Returns the mail in the format of RFC 5322. Its Message-ID follows from mailing and recipient, so that
+    /// a mail server recognises a mail that it receives twice.
     pub(crate) fn to_eml(&self) -> io::Result<Vec<u8>> {
         let Self { mailing, recipient, .. } = self;
         let domain = self.from.split_once('@').map_or("localhost", |(_, domain)| domain);

@@ -1,5 +1,5 @@
-//! A mailing list: a schedule finds due mailings, each is fanned out to one job per recipient, and archived when all
-//! mails are sent.
+//! A mailing list: a schedule finds due mailings, each is fanned out to one job per recipient, and archived
+//! when all mails are sent.
 //!
 //! ```text
 //! schedule ──scan──► who is due? ──fan-out──► one mail a recipient ──► outbox/<mailing>/0001.eml …
@@ -8,11 +8,12 @@
 //! mailing:  Pending ──────────────► Queuing ──► Processing ──────────────► Complete
 //! ```
 //!
-//! Teaches a schedule with one leader among many processes, a fan-out that may be interrupted anywhere and started
-//! again, effects that are safe to repeat, a join after the last job, retries by the framework, and a clean stop.
-//! Kill it at any moment (`kill -9`) and start it again: each recipient gets exactly one mail.
+//! Teaches a schedule with one leader among many processes, a fan-out that may be interrupted anywhere and
+//! started again, effects that are safe to repeat, a join after the last job, retries by the framework, and a
+//! clean stop. Kill it at any moment (`kill -9`) and start it again: each recipient gets exactly one mail.
 //!
-//! Mailings and subscribers are in a SQLite database of the application; the jobs may be on any storage. Prints
+//! Mailings and subscribers are in a SQLite database of the application; the jobs may be on any storage.
+//! Prints
 //!
 //! ```text
 //! composed “News no. 1” for 180 of 200 subscribers, due now
@@ -169,8 +170,8 @@ async fn send_all(worker: WorkerBuilder, database: &Database, outbox: &Outbox) -
     Ok(())
 }
 
-/// Returns the reason if a job other than a mail was given up. The archive counts mails that were given up; without
-/// one of the other jobs its mailing would never end.
+/// Returns the reason if a job other than a mail was given up. The archive counts mails that were given up;
+/// without one of the other jobs its mailing would never end.
 fn given_up_fan_out(event: &Event) -> Option<String> {
     let Event::Finished { job: Some(job), outcome: Outcome::DeadLettered(_), error, .. } = event else {
         return None;

@@ -30,7 +30,8 @@ impl Outbox {
         self.folder.join(mailing.to_string())
     }
 
-    /// Returns the folder of files that are being written. A file that a killed process leaves there is not a mail.
+    /// Returns the folder of files that are being written. A file that a killed process leaves there is not a
+    /// mail.
     fn unfinished(&self) -> PathBuf {
         self.folder.join("unfinished")
     }

@@ -96,8 +96,8 @@ fn check_writable(out: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits for the answer to one request. All clients share the queue: an answer for another client is put back, for
-/// longer each time. Unfetched answers expire after an hour.
+/// Waits for the answer to one request. All clients share the queue: an answer for another client is put
+/// back, for longer each time. Unfetched answers expire after an hour.
 async fn wait(storage: &Storage, request: Uuid) -> Result<ImageResponse, Failure> {
     let responses = storage.queue::<ImageResponse>().await?;
     loop {

@@ -9,8 +9,8 @@ use crate::client::answer_options;
 use crate::messages::{ImageRequest, ImageResponse, SliceRequest, SliceResponse};
 use crate::mosaic::{MosaicError, Slice, decode_picture, encode_png, join, slice};
 
-/// Cuts a photograph and fans out its slices. It may be interrupted anywhere and run again: the blobs have the same
-/// bytes, and the batch skips the slices that were sent.
+/// Cuts a photograph and fans out its slices. It may be interrupted anywhere and run again: the blobs have
+/// the same bytes, and the batch skips the slices that were sent.
 pub(crate) async fn cut(request: ImageRequest, ctx: Context) -> Result<(), JobError> {
     let ImageRequest { request_id, tile_size, slices } = request;
     let folder = blobs::of(ctx.storage(), request_id).await?;

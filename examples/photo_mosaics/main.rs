@@ -6,10 +6,10 @@
 //!     └─────imageresponse──────┘  └──────sliceresponse───────┘ once, when all slices are done (a batch)
 //! ```
 //!
-//! Pictures, slices and tiles are blobs; messages carry their keys. The controller cuts the photograph into slices
-//! and fans them out as a batch. Processors render them and save their progress after each row. When all are done the
-//! controller joins them and answers. Kill any of the processes at any time and start another: the mosaic has the
-//! same bytes.
+//! Pictures, slices and tiles are blobs; messages carry their keys. The controller cuts the photograph into
+//! slices and fans them out as a batch. Processors render them and save their progress after each row. When
+//! all are done the controller joins them and answers. Kill any of the processes at any time and start
+//! another: the mosaic has the same bytes.
 //!
 //! The program prints where the mosaic is. Try `--help`.
 

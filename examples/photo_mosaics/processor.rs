@@ -38,7 +38,8 @@ struct Progress {
     rows: u32,
 }
 
-/// Renders a slice. Each row is stored as a strip before the checkpoint counts it; a later attempt begins after it.
+/// Renders a slice. Each row is stored as a strip before the checkpoint counts it; a later attempt begins
+/// after it.
 pub(crate) async fn render(
     request: SliceRequest,
     ctx: Context,

@@ -49,7 +49,8 @@ pub(crate) struct Thanks {
 #[message(queue = "reports", kind = "report")]
 pub(crate) struct Report {}
 
-/// Takes the money. The bank is away now and then, which is tried again; a refused card is for a person to decide.
+/// Takes the money. The bank is away now and then, which is tried again; a refused card is for a person to
+/// decide.
 pub(crate) async fn pay(payment: Payment, ctx: Context, State(world): State<World>) -> Result<(), JobError> {
     work(&world).await;
     let chance = |percent: u32| rand::rng().random_range(0..100) < percent;
@@ -60,7 +61,8 @@ pub(crate) async fn pay(payment: Payment, ctx: Context, State(world): State<Worl
         return Err(JobError::dead_letter(format!("the card for {} was refused", payment.order)));
     }
     let paid = Paid { order: payment.order, articles: payment.articles };
-    // A second attempt stores a second message under the same id. Both may run: `ship` opens one batch for them, by the order.
+    // A second attempt stores a second message under the same id. Both may run: `ship` opens one batch for
+    // them, by the order.
     let id = format!("paid-{}", paid.order);
     ctx.storage().queue::<Paid>().await?.send(&paid).id(id).await?;
     Ok(())

@@ -6,17 +6,19 @@
 //!                                        └── card refused: dead letter
 //! ```
 //!
-//! Shows all parts together: handlers with progress, retries, dead letters, a batch, a schedule, a history of ended
-//! jobs, and the dashboard nested under a path of an application. Open both addresses, order something, and watch it:
-//! one card in eight is refused and becomes a dead letter, which the dashboard puts back. The dashboard has `/jobs/metrics` and
-//! `/jobs/scale` too, and `/live` and `/ready` say how the worker is. Prints
+//! Shows all parts together: handlers with progress, retries, dead letters, a batch, a schedule, a history of
+//! ended jobs, and the dashboard nested under a path of an application. Open both addresses, order something,
+//! and watch it: one card in eight is refused and becomes a dead letter, which the dashboard puts back. The
+//! dashboard has `/jobs/metrics` and `/jobs/scale` too, and `/live` and `/ready` say how the worker is.
+//! Prints
 //!
 //! ```text
 //! shop:      http://127.0.0.1:8080/
 //! dashboard: http://127.0.0.1:8080/jobs/
 //! ```
 //!
-//! On `sqlite:target/shop.db`, or on the storage that `JOBQUEUE_STORAGE` names. Run it with `--features dashboard`.
+//! On `sqlite:target/shop.db`, or on the storage that `JOBQUEUE_STORAGE` names. Run it with
+//! `--features dashboard`.
 
 #![allow(clippy::print_stdout, reason = "a program for people to look at")]
 

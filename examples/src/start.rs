@@ -7,8 +7,8 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 
 /// Returns the options of this process, and starts a log on standard error as `RUST_LOG` configures it.
 ///
-/// Wrong arguments end the process with one line on standard error and exit code 2. `--help` ends it with the help
-/// text.
+/// Wrong arguments end the process with one line on standard error and exit code 2. `--help` ends it with the
+/// help text.
 pub fn start<Options: Parser>() -> Options {
     let options = match Options::try_parse() {
         Ok(options) => options,
@@ -25,8 +25,8 @@ pub fn start<Options: Parser>() -> Options {
     options
 }
 
-/// Returns the levels that `RUST_LOG` asks for, such as `warn,jobqueue=debug`; errors only if it is missing or wrong. `Targets` needs no
-/// regular expressions, which would take long to compile.
+/// Returns the levels that `RUST_LOG` asks for, such as `warn,jobqueue=debug`; errors only if it is missing
+/// or wrong. `Targets` needs no regular expressions, which would take long to compile.
 fn wanted() -> Targets {
     let told = std::env::var("RUST_LOG").ok().and_then(|levels| levels.parse().ok());
     told.unwrap_or_else(|| Targets::new().with_default(LevelFilter::ERROR))

@@ -1,4 +1,5 @@
-//! One trace through a web service and two queues, exported over OTLP: a request sends an order, whose handler sends an invoice.
+//! One trace through a web service and two queues, exported over OTLP: a request sends an order, whose
+//! handler sends an invoice.
 //!
 //! ```text
 //! docker run --rm -p 4317:4317 -p 16686:16686 jaegertracing/all-in-one      # or any collector that listens on 4317
@@ -6,7 +7,8 @@
 //! curl -d '{"item": "book"}' -H 'content-type: application/json' http://127.0.0.1:3000/orders
 //! ```
 //!
-//! `OTEL_EXPORTER_OTLP_ENDPOINT` names another collector, `LISTEN` another address. The program ends with Ctrl-C, and exports what is left.
+//! `OTEL_EXPORTER_OTLP_ENDPOINT` names another collector, `LISTEN` another address. The program ends with
+//! Ctrl-C, and exports what is left.
 
 #![allow(clippy::print_stdout, reason = "a program for people to look at")]
 
@@ -39,7 +41,8 @@ struct Invoice {
     item: String,
 }
 
-/// Takes an order: the send is a child of the span of the request. Many services get that span from a layer of tower.
+/// Takes an order: the send is a child of the span of the request. Many services get that span from a layer
+/// of tower.
 async fn order(State(orders): State<Queue<Order>>, Json(order): Json<Order>) -> (StatusCode, String) {
     let tracer = global::tracer("shop");
     let request = tracer.span_builder("POST /orders").with_kind(SpanKind::Server).start(&tracer);
@@ -99,7 +102,8 @@ async fn main() -> Result<(), Failure> {
     // Both end with the signal. If one fails, the other is dropped.
     let ended = tokio::try_join!(serving, working);
     lengths.abort();
-    // Off the runtime: the exporters wait for their last answers. Also after a failure, whose spans are of interest.
+    // Off the runtime: the exporters wait for their last answers. Also after a failure, whose spans are of
+    // interest.
     let exported =
         tokio::task::spawn_blocking(move || tracers.shutdown().and_then(|()| meters.shutdown())).await;
     let ((), report) = ended?;

@@ -16,7 +16,8 @@ pub(crate) async fn run(number: u32, options: &Options) -> Result<(), Failure> {
     let stop = until_input_ends();
     let control = |leadership| control(number, leadership, stop.clone());
     tokio::select! {
-        // Waits until the leadership is released, so that another candidate need not wait for the lease to expire.
+        // Waits until the leadership is released, so that another candidate need not wait for the lease to
+        // expire.
         led = leader.run_while_leader(control) => led?,
         () = candidate_is_stopped(&leader, stop.clone()) => {}
     }
@@ -42,8 +43,8 @@ async fn candidate_is_stopped(leader: &Leader, mut stop: watch::Receiver<bool>) 
     }
 }
 
-/// Returns a signal that fires when standard input ends. The process that started this one holds the other end, so
-/// its death is noticed here. Signals are left to it as well, because a terminal sends them to both.
+/// Returns a signal that fires when standard input ends. The process that started this one holds the other
+/// end, so its death is noticed here. Signals are left to it as well, because a terminal sends them to both.
 fn until_input_ends() -> watch::Receiver<bool> {
     let (tell, stop) = watch::channel(false);
     tokio::spawn(shutdown_signal());

@@ -1,8 +1,9 @@
 //! Traffic Cop: one of several processes is in control, and another takes over when it dies.
 //!
-//! The program starts `--instances` of itself on one storage. Each is a candidate for the same leadership, and prints
-//! when it gains and loses control. The leading instance is killed after `--kill-after` seconds. The program prints
-//! the time until another leads: at most the lease and a sixth of it, the poll interval of candidates.
+//! The program starts `--instances` of itself on one storage. Each is a candidate for the same leadership,
+//! and prints when it gains and loses control. The leading instance is killed after `--kill-after` seconds.
+//! The program prints the time until another leads: at most the lease and a sixth of it, the poll interval of
+//! candidates.
 
 #![allow(clippy::print_stdout, reason = "a program for people to look at")]
 

@@ -1,7 +1,7 @@
 //! A video pipeline: scan → encode → compress → done, on image sequences that the example makes itself.
 //!
-//! Uploads become visible after a grace period (`--grace`). The stage and the frame are saved with the message, so
-//! that after a kill the next worker continues from there. Prints, after a kill in the middle,
+//! Uploads become visible after a grace period (`--grace`). The stage and the frame are saved with the
+//! message, so that after a kill the next worker continues from there. Prints, after a kill in the middle,
 //! ```text
 //! video-1: going on with encode at frame 14
 //! video-1: done, 96 frames, 1769472 bytes to 61234
@@ -136,8 +136,8 @@ async fn run(options: Options) -> Result<(), Failure> {
         submit(&storage, &options).await?;
     }
     if options.role != Role::Submit {
-        // Idle does not mean done: a video within its grace period, or leased by a dead worker, becomes visible
-        // later.
+        // Idle does not mean done: a video within its grace period, or leased by a dead worker, becomes
+        // visible later.
         let videos = storage.queue::<Video>().await?;
         while !videos.is_empty().await? {
             let worker = Worker::builder(storage.clone()).handle(process).concurrency(4);

@@ -1,4 +1,5 @@
-//! Every promise of the port, checked on every storage: `cargo test -p jobqueue-tests --test conformance -- --list` names them.
+//! Every promise of the port, checked on every storage:
+//! `cargo test -p jobqueue-tests --test conformance -- --list` names them.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
@@ -171,7 +172,8 @@ const OF_QUEUES: [&str; 16] = [
     "dead_letters",
 ];
 
-/// Queues of Service Bus on the emulator, or on the namespace of the connection string `JOBQUEUE_TEST_SERVICEBUS`, with blobs in memory. Locks last 5 seconds, so that more time passes than the
+/// Queues of Service Bus on the emulator, or on the namespace of the connection string
+/// `JOBQUEUE_TEST_SERVICEBUS`, with blobs in memory. Locks last 5 seconds, so that more time passes than the
 /// promises ask for; the trials share the emulator's clock, and run one after the other.
 fn service_bus() -> impl Iterator<Item = Trial> {
     static ONE: Mutex<()> = Mutex::new(());
@@ -223,8 +225,8 @@ const OF_SERVICE_BUS: [Deviation; 8] = [
     Deviation::EndedLeaseIsExpired,
 ];
 
-/// Queues of Service Bus that require sessions. The delay of a message that is given back passes in the process that holds its
-/// session, so that these trials wait for the true time; their waits overlap.
+/// Queues of Service Bus that require sessions. The delay of a message that is given back passes in the
+/// process that holds its session, so that these trials wait for the true time; their waits overlap.
 fn service_bus_sessions() -> impl Iterator<Item = Trial> {
     static EMULATOR: OnceLock<ServiceBus> = OnceLock::new();
     promises().iter().filter(|promise| OF_QUEUES.contains(&group(promise))).map(|promise| {
@@ -253,7 +255,8 @@ fn service_bus_sessions() -> impl Iterator<Item = Trial> {
 
 /// Returns the promises that a storage is tried for: all, or those of some powers left out.
 fn promises_of(storage: &str) -> impl Iterator<Item = &'static Promise> {
-    // Only databases keep the journal in a table, and show every message: the others keep it in blobs, above the port.
+    // Only databases keep the journal in a table, and show every message: the others keep it in blobs, above
+    // the port.
     let others: &[&str] = match storage {
         "sqlite" | "postgres" => &["dead_letters"],
         "memory" | "traced" => &["journal", "dead_letters"],

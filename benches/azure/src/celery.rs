@@ -1,5 +1,5 @@
-//! Celery with kombu's transport for Azure Storage queues on the same Azurite, beside jobqueue with the same number
-//! of handlers.
+//! Celery with kombu's transport for Azure Storage queues on the same Azurite, beside jobqueue with the same
+//! number of handlers.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

@@ -9,8 +9,8 @@ use crate::framework::Framework;
 use crate::proxy::Log;
 use crate::system::Place;
 
-/// The first pause of a worker that finds nothing. It doubles up to the default of `max_idle_delay`; jitter shortens
-/// each pause by at most a quarter.
+/// The first pause of a worker that finds nothing. It doubles up to the default of `max_idle_delay`; jitter
+/// shortens each pause by at most a quarter.
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 const SHORTENED: f64 = 0.75;

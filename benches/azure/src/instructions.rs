@@ -1,5 +1,5 @@
-//! Runs one system alone, for callgrind: `benches/run --azurite` counts its instructions for two numbers of jobs, and the
-//! difference is what the jobs cost.
+//! Runs one system alone, for callgrind: `benches/run --azurite` counts its instructions for two numbers of
+//! jobs, and the difference is what the jobs cost.
 
 use clap::Args;
 use jobqueue_bench_harness::Result;

@@ -12,8 +12,8 @@ use crate::job::Size;
 use crate::proxy::{Log, Seen};
 use crate::system::{HANDLERS, Kind, Place, System};
 
-/// The number of slices of a measurement, and the minimum number of jobs in each: twice the number of handlers, so
-/// that most run at full load.
+/// The number of slices of a measurement, and the minimum number of jobs in each: twice the number of
+/// handlers, so that most run at full load.
 const SLICES: u64 = 9;
 const LEAST_JOBS: u64 = 128;
 
@@ -86,8 +86,8 @@ fn show(requests: &[Seen]) {
     jobqueue_bench_harness::progress(&format!("    {kinds:?}"));
 }
 
-/// Measures the time of both systems, slice by slice in turn, so that other load on the machine affects both alike.
-/// The figures are those of the middle slices.
+/// Measures the time of both systems, slice by slice in turn, so that other load on the machine affects both
+/// alike. The figures are those of the middle slices.
 pub(crate) async fn times(azurite: &Azurite, size: Size, quick: bool) -> Result<Figures> {
     let (place, mut figures) = (direct(azurite), Figures::default());
     let (slices, least) = if quick { (1, 32) } else { (SLICES, LEAST_JOBS) };

@@ -1,7 +1,7 @@
 //! The signing policy for an account key, which a program must bring along because the SDK has none.
 //!
-//! It does what the requests of the bare loop need, and is not a complete implementation. The library's own policy is
-//! not used: a loop that is measured against the library must not run its code.
+//! It does what the requests of the bare loop need, and is not a complete implementation. The library's own
+//! policy is not used: a loop that is measured against the library must not run its code.
 
 // The SDK's trait has the lifetime elided, and the macro makes another signature of one that is written out.
 #![allow(elided_lifetimes_in_paths)]
@@ -17,7 +17,8 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use jobqueue_test_support::azurite::{ACCOUNT, KEY};
 use sha2::Sha256;
 
-/// Headers whose values stand in the signed text, in this order; all others of the list are never sent by the loop.
+/// Headers whose values stand in the signed text, in this order; all others of the list are never sent by the
+/// loop.
 const SIGNED: [&str; 11] = [
     "content-encoding",
     "content-language",

@@ -1,4 +1,5 @@
-//! The driver of the Azure side runs through all of its phases, with a few jobs each. What it measures is printed and not judged.
+//! The driver of the Azure side runs through all of its phases, with a few jobs each. What it measures is
+//! printed and not judged.
 
 use std::process::Command;
 

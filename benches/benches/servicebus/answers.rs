@@ -1,4 +1,5 @@
-//! The answers to settlements, which the client throws away: a stream that reads the incoming dispositions beside it.
+//! The answers to settlements, which the client throws away: a stream that reads the incoming dispositions
+//! beside it.
 
 use std::collections::HashMap;
 use std::io;

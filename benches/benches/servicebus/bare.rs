@@ -1,6 +1,7 @@
 //! The least that the client can do: receives a message and completes it, one after the other.
 //!
-//! It reads no body, runs no handler beside the loop, renews no lock, and does not learn whether a message was completed.
+//! It reads no body, runs no handler beside the loop, renews no lock, and does not learn whether a message
+//! was completed.
 
 use std::time::{Duration, Instant};
 

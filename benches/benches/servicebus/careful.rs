@@ -1,14 +1,18 @@
 //! The loop that an engineer writes by hand on the client for the promises that a worker gives:
 //!
-//! - as many handlers at the same time as there are slots, each in a task of its own whose panic costs only its own message;
-//! - a message is read as a CloudEvent, its kind and version are checked, and its payload is decoded into the handler's type;
-//! - a message that cannot be read, or that was delivered too often, becomes a dead letter with a reason; one whose handler fails is
-//!   given back;
+//! - as many handlers at the same time as there are slots, each in a task of its own whose panic costs only
+//!   its own message;
+//! - a message is read as a CloudEvent, its kind and version are checked, and its payload is decoded into the
+//!   handler's type;
+//! - a message that cannot be read, or that was delivered too often, becomes a dead letter with a reason; one
+//!   whose handler fails is given back;
 //! - the lock is renewed before it ends, and a handler whose lock is lost is cancelled;
-//! - each message is settled by itself, and its task waits for the service's answer, so that a lost lock is seen;
+//! - each message is settled by itself, and its task waits for the service's answer, so that a lost lock is
+//!   seen;
 //! - each job has a span.
 //!
-//! It lacks what a worker has beyond that: back-off, expiry, metrics, settings of queues, a clean stop, reconnecting.
+//! It lacks what a worker has beyond that: back-off, expiry, metrics, settings of queues, a clean stop,
+//! reconnecting.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +46,8 @@ enum Decision {
     DeadLetter(String),
 }
 
-/// A decision on its way to the task that owns the link, which answers with what waits for the service's answer.
+/// A decision on its way to the task that owns the link, which answers with what waits for the service's
+/// answer.
 struct Settle {
     delivery: DeliveryInfo,
     decision: Decision,

@@ -1,14 +1,16 @@
-//! The cost of a job on Service Bus: frames and time on the tests' emulator, by a worker, and by loops on the same client: one by
-//! hand that keeps the same promises ([`careful`]), and the least that completes a message ([`bare`]). A worker on a queue that requires
-//! sessions shows what jobs in order cost; no loop is compared with it.
+//! The cost of a job on Service Bus: frames and time on the tests' emulator, by a worker, and by loops on the
+//! same client: one by hand that keeps the same promises ([`careful`]), and the least that completes a
+//! message ([`bare`]). A worker on a queue that requires sessions shows what jobs in order cost; no loop is
+//! compared with it.
 //!
 //! ```console
 //! $ cargo bench -p jobqueue-bench --bench servicebus
 //! ```
 //!
-//! Each round runs them one after the other, so that what else the machine does meets all of them; the ratios are medians of the
-//! rounds' ratios. The processor time of this process is measured beside the time on the clock, which the emulator
-//! determines for the most part. With the name of one of them as an argument, only that one runs, for a profiler.
+//! Each round runs them one after the other, so that what else the machine does meets all of them; the ratios
+//! are medians of the rounds' ratios. The processor time of this process is measured beside the time on the
+//! clock, which the emulator determines for the most part. With the name of one of them as an argument, only
+//! that one runs, for a profiler.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark that fails ends")]
 

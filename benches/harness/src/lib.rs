@@ -1,7 +1,7 @@
 //! The phases by which jobqueue and its peers are measured, written once, so that each does the same work.
 //!
-//! A system implements [`Subject`]; [`main`] gives it a command line, runs the phases and writes the figures as JSON.
-//! The harness knows files, clocks and processes, and no system.
+//! A system implements [`Subject`]; [`main`] gives it a command line, runs the phases and writes the figures
+//! as JSON. The harness knows files, clocks and processes, and no system.
 
 mod child;
 mod command;

@@ -87,8 +87,8 @@ impl Report {
     }
 }
 
-/// Writes figures that no [`Subject`](crate::Subject) made, together with those of the machine with the disk of
-/// `directory`.
+/// Writes figures that no [`Subject`](crate::Subject) made, together with those of the machine with the disk
+/// of `directory`.
 ///
 /// # Errors
 /// The file cannot be written.

@@ -1,7 +1,8 @@
-//! Runs the PostgreSQL of the tests for `benches/run` and `benches/crash`, with the settings of a new installation: it syncs each commit.
+//! Runs the PostgreSQL of the tests for `benches/run` and `benches/crash`, with the settings of a new
+//! installation: it syncs each commit.
 //!
-//! It prints its version. Then each line of the standard input is a command and the name of a database, and each line of the output the
-//! answer as JSON. The server ends with its standard input.
+//! It prints its version. Then each line of the standard input is a command and the name of a database, and
+//! each line of the output the answer as JSON. The server ends with its standard input.
 
 use std::error::Error;
 use std::io::{self, BufRead};
@@ -59,7 +60,8 @@ async fn setting(client: &Client, name: &str) -> Result<String, tokio_postgres::
     client.query_one("SELECT current_setting($1)", &[&name]).await?.try_get(0)
 }
 
-/// Creates a database and returns its connection string. The checkpoint comes now, and not in the middle of a measurement.
+/// Creates a database and returns its connection string. The checkpoint comes now, and not in the middle of a
+/// measurement.
 async fn create(server: &Postgres, client: &Client, name: &str) -> Result<Value, Box<dyn Error>> {
     for name in ["fsync", "full_page_writes", "synchronous_commit"] {
         let value = setting(client, name).await?;
@@ -72,7 +74,8 @@ async fn create(server: &Postgres, client: &Client, name: &str) -> Result<Value,
     Ok(url(server, name).into())
 }
 
-/// Returns the bytes of the log, its syncs, and the commits and dead rows of a database, once all its sessions have ended and so reported.
+/// Returns the bytes of the log, its syncs, and the commits and dead rows of a database, once all its
+/// sessions have ended and so reported.
 async fn spent(server: &Postgres, client: &Client, name: &str) -> Result<Value, Box<dyn Error>> {
     let sessions =
         "SELECT count(*) FROM pg_stat_activity WHERE datname = $1 AND backend_type = 'client backend'";

@@ -1,7 +1,7 @@
 //! An account with limits: queues in memory behind token buckets, with the latency of a network.
 //!
-//! A request takes one token of its account, and one token of its queue for each message that it moves, at least one.
-//! Without a token it is refused as Azure does, with 503 Server Busy and no effect.
+//! A request takes one token of its account, and one token of its queue for each message that it moves, at
+//! least one. Without a token it is refused as Azure does, with 503 Server Busy and no effect.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -105,8 +105,8 @@ impl Limited {
         action(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits for the latency of the way there, then decides whether the request is served. The short way back is
-    /// included.
+    /// Waits for the latency of the way there, then decides whether the request is served. The short way back
+    /// is included.
     async fn ask(&self, queue: &QueueName, operation: &'static str) -> Result<(), StoreError> {
         // Most answers in 5 to 15 ms, few in up to 60.
         let latency = self.with(|state| 4.0 - 5.0 * state.random.random_range(1e-5_f64..1.0).ln());

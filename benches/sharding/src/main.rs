@@ -1,6 +1,8 @@
-//! Simulates sharded queues under the limits that Azure publishes, and shows how throughput grows with shards and accounts.
+//! Simulates sharded queues under the limits that Azure publishes, and shows how throughput grows with shards
+//! and accounts.
 //!
-//! The real queues, workers and sharded storage run on virtual time over accounts in memory that are [limited].
+//! The real queues, workers and sharded storage run on virtual time over accounts in memory that are
+//! [limited].
 
 mod limited;
 mod plot;
@@ -21,8 +23,9 @@ use simulation::Setting;
 /// The loads to try, as parts of the ideal load; the one with the most completed jobs counts.
 const LOADS: &[f64] = &[0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 
-/// Simulates queues on 1 to 64 shards in 1 to 8 accounts under Azure's published limits, on virtual time, prints the
-/// figures, and writes them with a plot to `docs/sharding.md` and `docs/sharding.svg`. Takes a few minutes.
+/// Simulates queues on 1 to 64 shards in 1 to 8 accounts under Azure's published limits, on virtual time,
+/// prints the figures, and writes them with a plot to `docs/sharding.md` and `docs/sharding.svg`. Takes a few
+/// minutes.
 #[derive(Debug, Parser)]
 struct Options {
     /// Only a few settings and one load each; writes no files.

@@ -320,7 +320,8 @@ fn operator(global: &Global) -> Option<String> {
     global.operator.clone().into_iter().chain(logins).find(|name| !name.is_empty())
 }
 
-/// Prints under which name changes, and inspections where there is an audit file, are recorded, if the name of the operator is unknown.
+/// Prints under which name changes, and inspections where there is an audit file, are recorded, if the name
+/// of the operator is unknown.
 pub(crate) fn note_unknown_operator(global: &Global) {
     if operator(global).is_none() {
         say(&format!(

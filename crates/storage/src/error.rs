@@ -276,7 +276,8 @@ impl StoreError {
         self.0.operation
     }
 
-    /// Returns the object of the operation: a queue, a blob, or a storage that was to be opened, by its name without secrets.
+    /// Returns the object of the operation: a queue, a blob, or a storage that was to be opened, by its name
+    /// without secrets.
     pub fn subject(&self) -> &str {
         &self.0.subject
     }

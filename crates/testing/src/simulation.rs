@@ -1,8 +1,8 @@
 //! Simulated processes: groups of tasks that a test stops, resumes and kills between any two polls.
 //!
 //! The processes share one thread, one runtime and its clock. While a process is stopped, none of its tasks
-//! is polled, but its timers continue: after it resumes, time has passed, as after SIGSTOP and SIGCONT. A killed
-//! process is never polled again and runs no destructors before the runtime ends, as after SIGKILL.
+//! is polled, but its timers continue: after it resumes, time has passed, as after SIGSTOP and SIGCONT. A
+//! killed process is never polled again and runs no destructors before the runtime ends, as after SIGKILL.
 //!
 //! A run is repeatable on a current-thread runtime with paused time, if the [`Runtime`](jobqueue::Runtime)
 //! has a [seed](jobqueue::Runtime::with_seed) and a clock that follows tokio's

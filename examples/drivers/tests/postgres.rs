@@ -1,4 +1,5 @@
-//! Jobs in the PostgreSQL transactions of each driver. The test program `postgres` of the main workspace runs this one, on a server of its own.
+//! Jobs in the PostgreSQL transactions of each driver. The test program `postgres` of the main workspace runs
+//! this one, on a server of its own.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
@@ -80,7 +81,8 @@ impl Bench {
         self.driver.transact(&self.address, &self.sql(statement), act, end).await
     }
 
-    /// Handles what is in the queue, and returns the numbers of jobs that were completed and are to be tried again.
+    /// Handles what is in the queue, and returns the numbers of jobs that were completed and are to be tried
+    /// again.
     async fn work<H, F>(&self, handler: H) -> (u64, u64)
     where
         H: Fn(Self, Context) -> F + Clone + Send + Sync + 'static,

@@ -23,7 +23,8 @@ const PARTS: u32 = 4;
 /// The mean colours of the parts of a picture, row by row: what it shows, coarsely.
 pub(super) type Signature = [Rgb<u8>; (PARTS * PARTS) as usize];
 
-/// Returns the mean colours of the parts of a picture; where it has fewer pixels than parts, the parts overlap.
+/// Returns the mean colours of the parts of a picture; where it has fewer pixels than parts, the parts
+/// overlap.
 pub(super) fn signature(picture: &impl GenericImageView<Pixel = Rgb<u8>>) -> Signature {
     let (width, height) = picture.dimensions();
     let part = |index: u32, side: u32| {
@@ -52,9 +53,9 @@ pub(super) fn fingerprint(picture: &impl GenericImageView<Pixel = Rgb<u8>>) -> u
 
 /// Returns a number that grows with the visible difference of two colours.
 ///
-/// It uses the "redmean" weighting: squared differences, of which green counts most; the weights of red and blue
-/// depend on how red the colours are. It uses whole numbers only, so that every machine picks the same tile. OKLab
-/// would be more exact but needs roots.
+/// It uses the "redmean" weighting: squared differences, of which green counts most; the weights of red and
+/// blue depend on how red the colours are. It uses whole numbers only, so that every machine picks the same
+/// tile. OKLab would be more exact but needs roots.
 pub(super) fn distance(Rgb(a): Rgb<u8>, Rgb(b): Rgb<u8>) -> u32 {
     let red_mean = (u32::from(a[0]) + u32::from(b[0])) / 2;
     let [red, green, blue] = [0, 1, 2].map(|c| u32::from(a[c].abs_diff(b[c])).pow(2));

@@ -13,8 +13,8 @@ const SQUARES_PER_SIDE: [u32; 5] = [1, 2, 4, 8, 12];
 /// The number of squares of about one colour that are kept.
 const KEPT_PER_COLOR: usize = 20;
 
-/// Cuts squares of several scales out of every picture, overlapping by half. Keeps for each colour the squares with
-/// the most contrast.
+/// Cuts squares of several scales out of every picture, overlapping by half. Keeps for each colour the
+/// squares with the most contrast.
 ///
 /// Without that, a picture of one colour would fill the library: most of the sky is black.
 pub(super) fn squares(pictures: &[RgbImage], tile_size: u32) -> Vec<RgbImage> {

@@ -12,8 +12,8 @@
 //! mosaic of the whole picture. Everything is deterministic: a slice rendered twice, because its
 //! message was delivered twice, gives the same bytes.
 //!
-//! The functions here compute or read files and never await. In a debug build one row of a 512-pixel portrait takes
-//! about ten milliseconds, and building a library about a second.
+//! The functions here compute or read files and never await. In a debug build one row of a 512-pixel portrait
+//! takes about ten milliseconds, and building a library about a second.
 
 mod builtin;
 mod color;

@@ -8,7 +8,8 @@ use super::MosaicError;
 use super::picture::{cell_size, cells, check_not_empty};
 use super::tiles::{Tile, TileLibrary};
 
-/// The percentage of the difference between a pixel of the slice and the mean of its tile that is added to the tile.
+/// The percentage of the difference between a pixel of the slice and the mean of its tile that is added to
+/// the tile.
 ///
 /// Adding keeps the tile's contrast, where blending would wash it out.
 const TINT_PERCENT: i32 = 33;

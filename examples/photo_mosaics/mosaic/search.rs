@@ -5,11 +5,13 @@ use image::{GenericImageView, Rgb};
 use super::color::{difference, distance, fingerprint, least_distance, mean, signature};
 use super::tiles::{Tile, TileLibrary};
 
-/// The greatest extra distance of a tile whose content is like the cell's, compared with the nearest tile, as a
+/// The greatest extra distance of a tile whose content is like the cell's, compared with the nearest tile, as
+/// a
 /// [`distance`]: about twelve steps of every channel.
 const LEEWAY: u32 = 1300;
 
-/// The greatest extra difference of a tile that is chosen for variety, compared with the best, as a [`difference`].
+/// The greatest extra difference of a tile that is chosen for variety, compared with the best, as a
+/// [`difference`].
 const VARIETY: u32 = 3000;
 
 impl TileLibrary {
@@ -32,11 +34,11 @@ impl TileLibrary {
         best.1
     }
 
-    /// Returns the tile for a cell. Of the tiles whose mean is about as near to the cell's as the nearest one, takes
-    /// one of those whose content is most similar, so that edges continue from tile to tile.
+    /// Returns the tile for a cell. Of the tiles whose mean is about as near to the cell's as the nearest
+    /// one, takes one of those whose content is most similar, so that edges continue from tile to tile.
     ///
-    /// The pixels of the cell choose among them: where the picture hardly changes, a single tile would make stripes.
-    /// The place of the cell does not matter, because a renderer sees one slice only.
+    /// The pixels of the cell choose among them: where the picture hardly changes, a single tile would make
+    /// stripes. The place of the cell does not matter, because a renderer sees one slice only.
     pub(crate) fn best_match(&self, cell: &impl GenericImageView<Pixel = Rgb<u8>>) -> &Tile {
         let (color, wanted) = (mean(cell), signature(cell));
         let nearest = self.nearest(color);

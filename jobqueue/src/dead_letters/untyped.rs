@@ -15,8 +15,8 @@ use crate::storage::{
 
 /// The number of letters that a search reads at once.
 const PAGE: u32 = 1_000;
-/// The states of letters, in an order in which a search misses no letter that moves once. Another reader may put a
-/// letter back during the search, or receive it.
+/// The states of letters, in an order in which a search misses no letter that moves once. Another reader may
+/// put a letter back during the search, or receive it.
 const BY_STATE: [MessageState; 5] = [
     MessageState::Running,
     MessageState::BackingOff,
@@ -49,8 +49,8 @@ pub struct SearchedLetters {
     pub letters: Vec<DeadLetter>,
     /// The number of letters with all copies.
     pub looked_at: u64,
-    /// True if all letters were looked at, also those that others hold. A letter that others have received and put back
-    /// during the search may be missing.
+    /// True if all letters were looked at, also those that others hold. A letter that others have received
+    /// and put back during the search may be missing.
     pub complete: bool,
 }
 
@@ -103,8 +103,8 @@ impl DeadLetterQueue {
         Ok(PeekedLetters { letters: letters.collect(), looked_at: peeked.len() as u64 })
     }
 
-    /// Looks at the letters, up to about `max` of each state of their messages, without changing anything, and
-    /// returns those that are wanted. Returns `None` where the storage does not show every message.
+    /// Looks at the letters, up to about `max` of each state of their messages, without changing anything,
+    /// and returns those that are wanted. Returns `None` where the storage does not show every message.
     pub async fn search(
         &self,
         max: usize,

@@ -1,8 +1,8 @@
 //! The storage's clock, by which a group log counts every time.
 //!
-//! The clocks of senders and workers may be minutes apart, and the log compares times that different processes
-//! have written. A process therefore asks the storage for its time, and adds the difference to its own clock.
-//! This module does not know the log.
+//! The clocks of senders and workers may be minutes apart, and the log compares times that different
+//! processes have written. A process therefore asks the storage for its time, and adds the difference to its
+//! own clock. This module does not know the log.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -19,8 +19,8 @@ use crate::sync::lock;
 
 /// The time after which the storage is asked again, because clocks drift apart.
 const ASK_AGAIN: Duration = Duration::from_secs(600);
-/// The difference in milliseconds between the wall clock and the monotonic clock that shows that the wall clock
-/// was set, or the machine suspended.
+/// The difference in milliseconds between the wall clock and the monotonic clock that shows that the wall
+/// clock was set, or the machine suspended.
 const MIN_STEP: u64 = 2_000;
 /// Few blobs have names with this prefix, mostly none.
 const PREFIX: &str = "clock-";

@@ -106,12 +106,13 @@ impl SendOptions {
         /// Sets the job's id, instead of a new one: 1 to 1,024 bytes. Send again under the same id after
         /// [`is_outcome_unknown`](crate::Error::is_outcome_unknown), and make effects idempotent by id.
         ///
-        /// An id belongs to its sender: [`source`](Self::source) and id together identify the job, also for [`Context::once`](crate::Context::once). Set both if the
-        /// id follows from your data: the default source has the name of the executable.
+        /// An id belongs to its sender: [`source`](Self::source) and id together identify the job, also for
+        /// [`Context::once`](crate::Context::once). Set both if the id follows from your data: the default
+        /// source has the name of the executable.
         id(id some String);
 
-        /// Sets the sender, a URI reference of 1 to 1,024 bytes. The default is `/jobqueue/<program>`, with the
-        /// name of the executable's file, or in a handler the value of
+        /// Sets the sender, a URI reference of 1 to 1,024 bytes. The default is `/jobqueue/<program>`, with
+        /// the name of the executable's file, or in a handler the value of
         /// [`WorkerBuilder::source`](crate::WorkerBuilder::source). Set the same source in all programs that
         /// send the same jobs under the same ids: two jobs with one id from two sources are two jobs.
         source(source: impl Into<Arc<str>>) =

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use crate::node;
 
-/// Installs Chromium, Playwright and axe by the committed lockfile, once for all test programs. Returns the folder of the packages,
-/// for `NODE_PATH`.
+/// Installs Chromium, Playwright and axe by the committed lockfile, once for all test programs. Returns the
+/// folder of the packages, for `NODE_PATH`.
 ///
 /// # Panics
 /// Without Node or npm, and when npm cannot install the packages; the text says what to do.

@@ -1,5 +1,5 @@
-//! A queue service in this process for the clients of the SDK: either as quick as possible, so that only the cost of
-//! the client remains, or with a latency on the clock of a test.
+//! A queue service in this process for the clients of the SDK: either as quick as possible, so that only the
+//! cost of the client remains, or with a latency on the clock of a test.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -17,8 +17,8 @@ const DATE: &str = "Sat, 21 Nov 2026 00:00:00 GMT";
 const ID: &str = "8c5b9c1e-7d1f-4f0a-9d5b-0b6d3f2a1c4e";
 const RECEIPT: &str = "AgAAAAMAAAAAAAAAyQf0z3tV2gE=";
 
-/// Keeps messages in memory. A get removes them, so that deletes have nothing to do. It knows only the queue requests
-/// that sending, receiving and deleting need.
+/// Keeps messages in memory. A get removes them, so that deletes have nothing to do. It knows only the queue
+/// requests that sending, receiving and deleting need.
 #[derive(Debug, Default)]
 pub struct Canned {
     queues: Mutex<HashMap<String, VecDeque<String>>>,

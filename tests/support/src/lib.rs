@@ -1,5 +1,5 @@
-//! Code that the tests and the benchmarks share: external programs that they install and start, and a queue service in
-//! memory. It knows nothing of jobqueue.
+//! Code that the tests and the benchmarks share: external programs that they install and start, and a queue
+//! service in memory. It knows nothing of jobqueue.
 
 pub mod azurite;
 pub mod browser;

@@ -8,8 +8,8 @@ use std::process::Command;
 const INSTALL_NODE: &str = "the tests need Node.js 20 or newer with npm, for emulators and a browser; \
     install it with `apt-get install nodejs npm`, `brew install node`, or from https://nodejs.org";
 
-/// Installs the packages that the lockfile in the folder `NAME` beside `src` lists into `target/NAME`, unless they are there.
-/// Returns the path of `node_modules`.
+/// Installs the packages that the lockfile in the folder `NAME` beside `src` lists into `target/NAME`, unless
+/// they are there. Returns the path of `node_modules`.
 ///
 /// # Panics
 /// Without Node or npm, and when npm cannot install the packages.

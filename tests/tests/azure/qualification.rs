@@ -1,9 +1,9 @@
-//! The contracts of durability of `delivery/qualification.rs` that do not need SQLite, over Azurite, with workers in processes of
-//! their own.
+//! The contracts of durability of `delivery/qualification.rs` that do not need SQLite, over Azurite, with
+//! workers in processes of their own.
 //!
-//! Completion and renewal after expiry (3 and 4) are refused by the worker's own deadline there: the service accepts an
-//! expired receipt until another client has the message. Contracts of the caller's transaction (1, 2) and of
-//! contention for a file (9) do not apply.
+//! Completion and renewal after expiry (3 and 4) are refused by the worker's own deadline there: the service
+//! accepts an expired receipt until another client has the message. Contracts of the caller's transaction
+//! (1, 2) and of contention for a file (9) do not apply.
 
 use std::time::Duration;
 
@@ -55,7 +55,8 @@ async fn claim(storage: &Storage, queue: &QueueName, seconds: u64) -> LeasedMess
     }
 }
 
-/// Contracts 5 and 6: every stale operation is refused, whether another process or the same one has the job now.
+/// Contracts 5 and 6: every stale operation is refused, whether another process or the same one has the job
+/// now.
 // I5, F23, F24, F25, Q5, Q6
 #[tokio::test]
 async fn stale_lease_operations_are_refused() {

@@ -1,6 +1,7 @@
 //! The number of requests for a job on Azure, each of which is billed.
 //!
-//! The service is in this process and answers after 5 to 30 milliseconds of paused time; requests are counted exactly.
+//! The service is in this process and answers after 5 to 30 milliseconds of paused time; requests are counted
+//! exactly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +54,8 @@ async fn bill(jobs: u64, takes: impl Fn(u64) -> u64, concurrency: usize) -> (Cou
     (counted, begun.elapsed())
 }
 
-/// One put, one delete and a thirty-second of a get: with the requests of start and end, at most 2.05 per job.
+/// One put, one delete and a thirty-second of a get: with the requests of start and end, at most 2.05 per
+/// job.
 #[tokio::test(start_paused = true)]
 async fn a_short_job_at_full_load_costs_at_most_2_05_requests() {
     const JOBS: u64 = 4_096;
@@ -63,8 +65,9 @@ async fn a_short_job_at_full_load_costs_at_most_2_05_requests() {
     assert!(counted.gets * 100 <= JOBS * 5, "{counted:?}");
 }
 
-/// Jobs of 50 to 150 milliseconds free their slots one by one. The slots that are free when the last answer arrives
-/// are asked for together. Waiting for more saves a fortieth of the requests and costs a tenth of the throughput.
+/// Jobs of 50 to 150 milliseconds free their slots one by one. The slots that are free when the last answer
+/// arrives are asked for together. Waiting for more saves a fortieth of the requests and costs a tenth of the
+/// throughput.
 #[tokio::test(start_paused = true)]
 async fn jobs_that_take_a_while_are_not_fetched_one_by_one() {
     const JOBS: u64 = 4_096;

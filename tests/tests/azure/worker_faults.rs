@@ -1,5 +1,5 @@
-//! Lost, late and refused answers (FAULTS section 1) with a complete worker on the Azure storage, and Azurite behind
-//! a proxy: the operation really happens, and the test checks what happens to the job.
+//! Lost, late and refused answers (FAULTS section 1) with a complete worker on the Azure storage, and Azurite
+//! behind a proxy: the operation really happens, and the test checks what happens to the job.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -109,7 +109,8 @@ fn refusal(status: &str, code: &str, more: &str) -> Fault {
     Fault::Answer(head.into_bytes())
 }
 
-/// F1: a put that was applied without an answer is sent again under the same id: two messages at most, one job.
+/// F1: a put that was applied without an answer is sent again under the same id: two messages at most, one
+/// job.
 #[tokio::test]
 async fn send_without_answer_makes_one_job() {
     let bench = Bench::new().await;
@@ -146,7 +147,8 @@ async fn throttled_send_is_sent_later() {
     assert_eq!(bench.left().await, 1);
 }
 
-/// F4: a message that a get without answer has leased is delivered when that lease has run out, and costs no attempt.
+/// F4: a message that a get without answer has leased is delivered when that lease has run out, and costs no
+/// attempt.
 #[tokio::test]
 async fn get_without_answer_costs_no_attempt() {
     for fault in [Fault::DropAnswer, Fault::Garble] {
@@ -163,8 +165,9 @@ async fn get_without_answer_costs_no_attempt() {
     }
 }
 
-/// F7, F8: a checkpoint that was applied without an answer makes the receipt worthless. The handler goes on and
-/// is not cancelled, and its success is recorded: the message is delivered again and deleted without running.
+/// F7, F8: a checkpoint that was applied without an answer makes the receipt worthless. The handler goes on
+/// and is not cancelled, and its success is recorded: the message is delivered again and deleted without
+/// running.
 #[tokio::test]
 async fn checkpoint_without_answer_does_not_rerun_the_job() {
     for fault in [Fault::DropAnswer, Fault::Hang, Fault::Truncate(40)] {
@@ -261,8 +264,8 @@ async fn delete_with_stale_receipt_is_a_lost_lease() {
     assert_eq!(bench.runs(), [(id.clone(), 1), (id, 1)]);
 }
 
-/// F12: when the permission ends, handlers are cancelled together with their leases, the queue is not polled in a hot
-/// loop, no secret is named, and work continues with a new permission.
+/// F12: when the permission ends, handlers are cancelled together with their leases, the queue is not polled
+/// in a hot loop, no secret is named, and work continues with a new permission.
 #[tokio::test]
 async fn work_stops_without_permission_and_resumes_with_it() {
     let bench = Bench::new().await;
@@ -302,8 +305,8 @@ async fn work_stops_without_permission_and_resumes_with_it() {
     assert_eq!(bench.runs(), [(id.clone(), 1), (id, 1)]);
 }
 
-/// A large payload whose blob was written without an answer, or at the second attempt, arrives complete and leaves
-/// nothing.
+/// A large payload whose blob was written without an answer, or at the second attempt, arrives complete and
+/// leaves nothing.
 #[tokio::test]
 async fn a_blob_write_without_answer_spoils_no_payload() {
     for fault in [Fault::DropAnswer, Fault::Truncate(40), Fault::Refuse] {

@@ -241,7 +241,8 @@ async fn a_continuation_that_is_put_twice_runs_once() {
         first.then_some(Fault::DropAnswer(StoreErrorKind::Timeout))
     });
     run(&faulty.storage(), &log).await;
-    // The child whose end could not be told comes back and puts it again, when the first copy has long been handled.
+    // The child whose end could not be told comes back and puts it again, when the first copy has long been
+    // handled.
     tokio::time::sleep(Duration::from_secs(600)).await;
     run(&faulty.storage(), &log).await;
     assert!(copied.load(Ordering::SeqCst) >= 2, "the continuation was not put again");

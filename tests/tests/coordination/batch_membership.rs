@@ -1,5 +1,5 @@
-//! Membership in a batch and the proof of a child's end: counts, a storage's message ids and texts of other programs
-//! prove nothing.
+//! Membership in a batch and the proof of a child's end: counts, a storage's message ids and texts of other
+//! programs prove nothing.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -191,8 +191,8 @@ async fn child_that_fans_out_and_fails_ends_with_its_batch() {
     assert_eq!(*log.lock().unwrap(), ["slice 1", "join of 1, 0 failed", "book"]);
 }
 
-/// Runs a child that fans out in a step, with a slice, and then ends as `end` says. The slice and the outer batch's continuation only run
-/// when the child has had its time.
+/// Runs a child that fans out in a step, with a slice, and then ends as `end` says. The slice and the outer
+/// batch's continuation only run when the child has had its time.
 async fn fanned_out(end: fn(&Context) -> Result<(), JobError>, redrives: bool) -> (Report, Vec<String>) {
     let storage = in_memory();
     let mut outer = storage.batch("outer").await.unwrap();

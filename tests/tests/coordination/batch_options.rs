@@ -33,7 +33,8 @@ struct Note {
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// The jobs that ran: a line for each page with its start in seconds, its id and a header, and one for the book.
+/// The jobs that ran: a line for each page with its start in seconds, its id and a header, and one for the
+/// book.
 type Ran = Arc<Mutex<Vec<String>>>;
 
 /// Runs pages, each of which takes a second, and books.
@@ -200,7 +201,8 @@ async fn child_whose_work_another_job_does_ends_at_once() {
     assert_eq!(run(&storage, 60).await, ["0s book of 1"]);
 }
 
-// The job waits when the batch sends it once more, so that the batch has a message of its own, which does not run.
+// The job waits when the batch sends it once more, so that the batch has a message of its own, which does not
+// run.
 #[tokio::test(start_paused = true)]
 async fn child_whose_message_is_deleted_as_a_copy_ends() {
     let storage = logged();
@@ -283,7 +285,8 @@ async fn child_has_as_many_headers_of_its_own_as_any_job() {
     batch.send(&Page(0)).with(all(200)).await.unwrap();
 }
 
-// The pages of one book make their batch under one id: its continuation ends the first of them only. A release that gives each an id mends it.
+// The pages of one book make their batch under one id: its continuation ends the first of them only. A
+// release that gives each an id mends it.
 #[tokio::test(start_paused = true)]
 async fn child_that_sends_the_batch_of_another_job_is_a_conflict() {
     let storage = in_memory();
@@ -313,7 +316,8 @@ async fn child_that_sends_the_batch_of_another_job_is_a_conflict() {
     assert_eq!(run(&storage, 60).await, ["0s book of 2"]);
 }
 
-// One page under one id: first the child of a batch that has ended and was swept, then the child of the next month's.
+// One page under one id: first the child of a batch that has ended and was swept, then the child of the next
+// month's.
 #[tokio::test(start_paused = true)]
 async fn child_that_sends_a_batch_of_an_earlier_child_is_a_conflict() {
     let storage = in_memory();

@@ -1,5 +1,6 @@
-//! Jobs whose payloads are written in another form when their sender repeats itself: after a deploy, by a map without an
-//! order, by a codec that encrypts. The identity of a job does not depend on the bytes of its payload.
+//! Jobs whose payloads are written in another form when their sender repeats itself: after a deploy, by a map
+//! without an order, by a codec that encrypts. The identity of a job does not depend on the bytes of its
+//! payload.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -77,7 +77,8 @@ impl Requests {
     }
 }
 
-/// Asserts that a day brings as many requests as the guide says. The pauses between them do not include the time of their answers.
+/// Asserts that a day brings as many requests as the guide says. The pauses between them do not include the
+/// time of their answers.
 fn assert_about(found: usize, expected: usize) {
     assert!(found.abs_diff(expected) <= expected / 50, "{found} requests instead of {expected}");
 }

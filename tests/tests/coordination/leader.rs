@@ -1,5 +1,5 @@
-//! Leadership under faults: lost answers, deleted blobs, invalid leases, and random combinations. In paused time on
-//! memory.
+//! Leadership under faults: lost answers, deleted blobs, invalid leases, and random combinations. In paused
+//! time on memory.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -187,8 +187,8 @@ async fn a_blob_that_is_written_over_does_not_begin_the_terms_anew() {
     assert!(second.term() > first.term(), "{} after {}", second.term(), first.term());
 }
 
-/// Hanging calls of the application do not stop a candidate from acquiring and renewing: those use connections of
-/// their own.
+/// Hanging calls of the application do not stop a candidate from acquiring and renewing: those use
+/// connections of their own.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_that_hang_hold_up_no_candidate() {
     let storage = Storage::memory();
@@ -211,8 +211,8 @@ async fn a_storage_that_does_not_answer_holds_no_candidate_for_ever() {
     }
 }
 
-/// Plans a fault for about every fourth call of leadership. Returns the time of the latest request that can have
-/// begun the lease.
+/// Plans a fault for about every fourth call of leadership. Returns the time of the latest request that can
+/// have begun the lease.
 fn random_faults(faulty: &Faulty, seed: u64) -> Arc<Mutex<Instant>> {
     let newest = Arc::new(Mutex::new(Instant::now()));
     use Operation as O;

@@ -1,4 +1,5 @@
-//! Jobs that concern each other: batches, order by key, unique work, schedules and leadership, in one process and among several.
+//! Jobs that concern each other: batches, order by key, unique work, schedules and leadership, in one process
+//! and among several.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 

@@ -295,8 +295,9 @@ async fn clock_set_forward_makes_slots_missed() {
     worker.abort();
 }
 
-/// After a clock has jumped ten years ahead and was corrected, the policy decides which slots were sent, not one slot
-/// for every minute of ten years. The schedule then waits until that time comes, unless its state is deleted.
+/// After a clock has jumped ten years ahead and was corrected, the policy decides which slots were sent, not
+/// one slot for every minute of ten years. The schedule then waits until that time comes, unless its state is
+/// deleted.
 // F84
 #[tokio::test(start_paused = true)]
 async fn clock_far_ahead_follows_the_catch_up_policy() {

@@ -1,4 +1,5 @@
-//! The end of a worker that leads schedules: what is under way is finished, and the leases are released. In paused time on memory.
+//! The end of a worker that leads schedules: what is under way is finished, and the leases are released. In
+//! paused time on memory.
 
 use std::time::Duration;
 

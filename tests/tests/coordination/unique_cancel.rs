@@ -1,4 +1,5 @@
-//! The cancellation of unique work by its key, whoever dies and whichever answer is lost meanwhile. In paused time on memory.
+//! The cancellation of unique work by its key, whoever dies and whichever answer is lost meanwhile. In paused
+//! time on memory.
 
 use std::time::Duration;
 
@@ -117,7 +118,8 @@ async fn key_held_by_a_canceller_that_died_is_cancelled_by_the_next() {
     assert!(queue.is_empty().await.unwrap());
 }
 
-/// A message that is not there was deleted by the canceller that died, or received since: only its delay says which.
+/// A message that is not there was deleted by the canceller that died, or received since: only its delay says
+/// which.
 #[tokio::test(start_paused = true)]
 async fn repeated_cancel_of_a_due_job_frees_and_keeps_no_key_in_doubt() {
     for (is_deleted, is_completed) in [(true, false), (false, false), (false, true)] {
@@ -175,7 +177,8 @@ async fn unanswered_deletion_is_retried_and_doubt_reported() {
     const LOST: Fault = Fault::DropAnswer(StoreErrorKind::Timeout);
     const UNSENT: Fault = Fault::LoseRequest(StoreErrorKind::Timeout);
     const REFUSED: Fault = Fault::Refuse(StoreErrorKind::Unauthorized);
-    // What becomes of the deletions, whether it is told that the job is taken back, and how often it was asked for.
+    // What becomes of the deletions, whether it is told that the job is taken back, and how often it was
+    // asked for.
     let cases: [(&[Fault], Option<bool>, usize); 6] = [
         (&[LOST], Some(true), 2),
         (&[UNSENT, LOST], Some(true), 3),
@@ -204,7 +207,8 @@ async fn unanswered_deletion_is_retried_and_doubt_reported() {
     }
 }
 
-/// The sender that died may have stored a message under the same id, which is not the one that the other knows of.
+/// The sender that died may have stored a message under the same id, which is not the one that the other
+/// knows of.
 // B24, D5
 #[tokio::test(start_paused = true)]
 async fn a_job_taken_over_from_a_dead_sender_is_not_certainly_cancelled() {

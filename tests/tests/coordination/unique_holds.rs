@@ -1,4 +1,5 @@
-//! The holds of senders on the keys of unique work: a sender that lives is not taken for dead, and only a job of the same source is the same.
+//! The holds of senders on the keys of unique work: a sender that lives is not taken for dead, and only a job
+//! of the same source is the same.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -152,7 +153,8 @@ async fn cancellation_of_a_job_spares_the_job_of_another_source_under_its_id() {
     assert_eq!(&*delivery.info().source, "/repair");
 }
 
-/// Cancels a delayed job from two processes, the second a second later, on a storage that makes the first deletion `slow`.
+/// Cancels a delayed job from two processes, the second a second later, on a storage that makes the first
+/// deletion `slow`.
 async fn cancelled_by_two(slow: Duration, ahead_by: Duration) -> [Result<bool, Error>; 2] {
     let storage = in_memory();
     let faulty = Faulty::new(&storage);
@@ -194,7 +196,8 @@ async fn hold_of_a_canceller_whose_clock_was_ahead_ends_in_its_time() {
     assert!(timeout(SECOND * 60, other.cancel_unique("a")).await.expect("it is held for a while").unwrap());
 }
 
-// audit 28, coordination A1: the hold of the first canceller was written, its answer was lost, and the record was another job's when it was read.
+// audit 28, coordination A1: the hold of the first canceller was written, its answer was lost, and the record
+// was another job's when it was read.
 #[tokio::test(start_paused = true)]
 async fn canceller_that_was_taken_over_unseen_deletes_no_other_job() {
     for (slow, by_key) in [(60, false), (60, true), (1, false)] {

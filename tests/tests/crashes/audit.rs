@@ -79,8 +79,8 @@ fn of_batch(history: &History, batch: &str) -> Vec<String> {
     problems
 }
 
-/// A job of a key begins after the end of all jobs that were acknowledged when its send began. Jobs that may become
-/// dead letters give up their positions.
+/// A job of a key begins after the end of all jobs that were acknowledged when its send began. Jobs that may
+/// become dead letters give up their positions.
 fn of_order(history: &History) -> Vec<String> {
     let mut keys: BTreeMap<&str, Vec<(&str, &Job)>> = BTreeMap::new();
     for (id, job) in &history.jobs {

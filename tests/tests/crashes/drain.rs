@@ -1,5 +1,5 @@
-//! The last process, which is not killed. It runs the remaining jobs, fixes the cause of the failures, redrives all
-//! dead letters and runs those, then sends one more job of each key in order.
+//! The last process, which is not killed. It runs the remaining jobs, fixes the cause of the failures,
+//! redrives all dead letters and runs those, then sends one more job of each key in order.
 
 use std::sync::Arc;
 use std::time::Duration;

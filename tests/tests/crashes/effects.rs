@@ -29,8 +29,8 @@ pub fn commit(ctx: &Context, process: &Process) -> Result<(), BoxError> {
     })
 }
 
-/// Returns the jobs with too many effects, or none. A job of which one message was certainly stored has one; of several
-/// messages one is the first.
+/// Returns the jobs with too many effects, or none. A job of which one message was certainly stored has one;
+/// of several messages one is the first.
 pub fn audit(folder: &Path, history: &History) -> Vec<String> {
     let connection = Connection::open(folder.join("jobs.db")).unwrap();
     let mut read =

@@ -70,7 +70,8 @@ fn lose_answers(
     });
 }
 
-/// Kills this process at its `nth` call of an operation, as SIGKILL does: nothing is unwound, nothing is flushed.
+/// Kills this process at its `nth` call of an operation, as SIGKILL does: nothing is unwound, nothing is
+/// flushed.
 fn die_at(faulty: &Faulty, operation: Operation, nth: u64, before: bool) {
     faulty.on(operation, move |call| {
         if call.nth != nth {

@@ -17,7 +17,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// Returns whether another run of the one message began while this one, whose completion was acknowledged, had it.
+    /// Returns whether another run of the one message began while this one, whose completion was
+    /// acknowledged, had it.
     fn had_the_message_at(&self, start: u128) -> bool {
         let completed = self.outcome.as_ref().filter(|_| self.is_completed());
         completed.is_some_and(|(at, _)| self.start < start && start < *at)
@@ -67,8 +68,8 @@ impl Job {
         self.runs.iter().map(|run| run.start).min()
     }
 
-    /// Returns the number of further messages that redrives may have made: a dead letter was put back twice, by an
-    /// operator that was killed or after a lost answer, or was written twice.
+    /// Returns the number of further messages that redrives may have made: a dead letter was put back twice,
+    /// by an operator that was killed or after a lost answer, or was written twice.
     pub fn redriven_twice(&self, doubtful: &BTreeMap<String, u128>) -> usize {
         let in_doubt = self.redrives.iter().any(|operator| doubtful.contains_key(operator));
         self.redrives.len().saturating_sub(1) + usize::from(in_doubt)
@@ -110,8 +111,8 @@ impl History {
         history
     }
 
-    /// A sender that was killed has not reported that it may have stored a message twice, nor has one that continues
-    /// a batch.
+    /// A sender that was killed has not reported that it may have stored a message twice, nor has one that
+    /// continues a batch.
     fn doubt_what_the_dead_sent(&mut self) {
         for (id, job) in self.jobs.iter_mut().filter(|(_, job)| !job.is_known) {
             let last_doubt = job.sender.as_ref().and_then(|sender| self.doubtful.get(sender));

@@ -1,5 +1,5 @@
-//! The book of a process: what it did, entry by entry. A kill takes nothing from the kernel, so that no entry needs a
-//! sync.
+//! The book of a process: what it did, entry by entry. A kill takes nothing from the kernel, so that no entry
+//! needs a sync.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;

@@ -1,15 +1,16 @@
-//! The crash ledger: processes on one SQLite file, killed at random and at named points, and the books they kept.
+//! The crash ledger: processes on one SQLite file, killed at random and at named points, and the books they
+//! kept.
 //!
-//! Senders, workers and an operator who redrives dead letters write what they do into books outside of SQLite. At the
-//! end the last worker runs the remaining jobs, and the books are audited: every acknowledged job was done or is a
-//! dead letter (F52, I1), no refused or unsent job ran (I3, I4), no message is delivered after its deletion was
-//! acknowledged (F45), checkpoints are never older than the latest acknowledged one (I10, F43), payloads are
-//! complete, keys keep their order, continuations follow all children, what a transaction writes and the end of its job are both there or
-//! neither, and each duplicate has a cause.
+//! Senders, workers and an operator who redrives dead letters write what they do into books outside of
+//! SQLite. At the end the last worker runs the remaining jobs, and the books are audited: every acknowledged
+//! job was done or is a dead letter (F52, I1), no refused or unsent job ran (I3, I4), no message is delivered
+//! after its deletion was acknowledged (F45), checkpoints are never older than the latest acknowledged one
+//! (I10, F43), payloads are complete, keys keep their order, continuations follow all children, what a
+//! transaction writes and the end of its job are both there or neither, and each duplicate has a cause.
 //!
-//! Kills for 10 seconds, or for `JOBQUEUE_CRASH_SECONDS`. `JOBQUEUE_SEED` repeats the plan: which processes start and
-//! are killed when, at which points they die, and which answers are lost. How far the processes have come by then
-//! depends on the machine.
+//! Kills for 10 seconds, or for `JOBQUEUE_CRASH_SECONDS`. `JOBQUEUE_SEED` repeats the plan: which processes
+//! start and are killed when, at which points they die, and which answers are lost. How far the processes
+//! have come by then depends on the machine.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 

@@ -47,8 +47,8 @@ async fn redrive<M: QueueMessage>(process: &Arc<Process>, limit: u64) -> usize {
     report.moved.len()
 }
 
-/// Makes dead letters visible that a killed operator held, and that would be visible again after ten minutes. Nobody
-/// else receives from these queues.
+/// Makes dead letters visible that a killed operator held, and that would be visible again after ten minutes.
+/// Nobody else receives from these queues.
 pub fn release_letters(folder: &Path) {
     let Ok(connection) = rusqlite::Connection::open(folder.join("jobs.db")) else { return };
     connection.busy_timeout(Duration::from_secs(30)).unwrap();

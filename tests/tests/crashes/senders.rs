@@ -1,5 +1,5 @@
-//! The processes that send: single jobs, lists, jobs in order, unique jobs; and batches, which their successors
-//! continue.
+//! The processes that send: single jobs, lists, jobs in order, unique jobs; and batches, which their
+//! successors continue.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

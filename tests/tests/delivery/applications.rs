@@ -1,4 +1,5 @@
-//! Small applications, written from the documentation alone, with the mistakes they made. In paused time on memory.
+//! Small applications, written from the documentation alone, with the mistakes they made. In paused time on
+//! memory.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -122,8 +123,8 @@ async fn the_message_that_spoils_a_list_is_named() {
     assert_eq!(orders.approximate_len().await.unwrap(), 1);
 }
 
-/// Registers a handler whose future must be `Send`. The compiler cannot see that for a future with a closure over
-/// borrowed items.
+/// Registers a handler whose future must be `Send`. The compiler cannot see that for a future with a closure
+/// over borrowed items.
 async fn fan_out(_: Import, ctx: Context, State(ids): State<Arc<Vec<String>>>) -> Result<(), JobError> {
     let orders: Vec<Order> = ids.iter().map(|id| order(id)).collect();
     let queue = ctx.queue::<Order>().await?;

@@ -164,7 +164,8 @@ async fn cancelled_with_two_messages(faulty: &Faulty) -> JobReference {
     job
 }
 
-/// Runs a worker that learns of cancellations. Returns the numbers of jobs that it completed and of dead letters that it wrote.
+/// Runs a worker that learns of cancellations. Returns the numbers of jobs that it completed and of dead
+/// letters that it wrote.
 async fn run_for(storage: &Storage, seconds: u64) -> (u64, u64) {
     let builder = worker(storage).presence(Duration::from_secs(15)).concurrency(1);
     let worker = builder.handle(async |_: Task| Ok::<_, JobError>(())).build().unwrap();
@@ -245,7 +246,8 @@ async fn jobs_that_an_operator_cancelled_do_not_run_however_many_they_are() {
     assert_eq!(report.dead_lettered, 100, "{report:?}");
 }
 
-// An operator wants to cancel it too, while a second message of it waits behind another job of its key. It never ran.
+// An operator wants to cancel it too, while a second message of it waits behind another job of its key. It
+// never ran.
 #[tokio::test(start_paused = true)]
 async fn job_in_order_that_its_sender_cancelled_is_not_called_completed() {
     let faulty = Faulty::new(&in_memory());

@@ -258,7 +258,8 @@ async fn boxed_and_anyhow_errors_become_retries_with_one_word() {
     run_one(any, &task("a")).await.unwrap().assert_retried("outer: inner");
 }
 
-// A process that was stopped between its last attempt and the dead letter comes back after the next owner has done the job.
+// A process that was stopped between its last attempt and the dead letter comes back after the next owner has
+// done the job.
 #[tokio::test(start_paused = true)]
 async fn a_stale_owner_adds_no_dead_letter() {
     let memory = in_memory();

@@ -13,8 +13,8 @@ use jobqueue_testing::simulation::Process;
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use tokio::time::timeout;
 
-/// Runs a job whose effect lasts for some seconds and is recorded while the storage throttles blobs for some seconds. Its run time ends
-/// after 600 s. Returns how often the effect happened.
+/// Runs a job whose effect lasts for some seconds and is recorded while the storage throttles blobs for some
+/// seconds. Its run time ends after 600 s. Returns how often the effect happened.
 async fn effects(lasts: u64, throttled: u64) -> u32 {
     let faulty = Faulty::new(&in_memory());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
@@ -58,8 +58,9 @@ async fn effect_happens_once_although_the_run_time_ends_during_its_record() {
     assert_eq!(effects(595, 15).await, 1);
 }
 
-/// Runs a job whose effect cannot be recorded for some seconds, first by a worker that stops after two seconds. The handler waits for the record
-/// for `patience`, then its attempt fails. Returns how often the effect happened, and the report and the retries of the first worker.
+/// Runs a job whose effect cannot be recorded for some seconds, first by a worker that stops after two
+/// seconds. The handler waits for the record for `patience`, then its attempt fails. Returns how often the
+/// effect happened, and the report and the retries of the first worker.
 async fn effects_before_a_deploy(patience: u64, throttled: u64) -> (u32, Report, Vec<Duration>) {
     let faulty = Faulty::new(&in_memory());
     faulty.storage().queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
@@ -120,7 +121,8 @@ async fn effect_happens_once_although_its_handler_does_not_wait_for_its_record()
     }
 }
 
-/// Each delivery that waits for its record keeps its slot, or has one of as many places: all jobs of the queue would be leased otherwise.
+/// Each delivery that waits for its record keeps its slot, or has one of as many places: all jobs of the
+/// queue would be leased otherwise.
 // review 24, core C1
 #[tokio::test(start_paused = true)]
 async fn few_deliveries_wait_for_the_records_of_their_effects() {
@@ -152,8 +154,9 @@ async fn few_deliveries_wait_for_the_records_of_their_effects() {
     assert_eq!((report.completed, effects.load(Ordering::SeqCst)), (JOBS as u64, JOBS as u32), "{report:?}");
 }
 
-/// Runs a job whose effect cannot be recorded for some seconds, and whose handler gives the record up for a dead letter, by a worker that stops after
-/// some seconds. Then redrives the letter, and runs the job again. Returns how often the effect happened, and the report of the first worker.
+/// Runs a job whose effect cannot be recorded for some seconds, and whose handler gives the record up for a
+/// dead letter, by a worker that stops after some seconds. Then redrives the letter, and runs the job again.
+/// Returns how often the effect happened, and the report of the first worker.
 async fn effects_before_a_redrive(throttled: u64, stopped_after: u64) -> (u32, Report) {
     let faulty = Faulty::new(&in_memory());
     let queue = faulty.storage().queue::<Task>().await.unwrap();
@@ -206,7 +209,8 @@ async fn message_waits_for_the_record_of_an_effect_before_it_is_dead_lettered() 
     assert_eq!((effects, report.released, report.abandoned), (1, 1, 0), "{report:?}");
 }
 
-/// Runs a job of three attempts whose effect returns `result`, as a step or not. Returns how often the effect happened.
+/// Runs a job of three attempts whose effect returns `result`, as a step or not. Returns how often the effect
+/// happened.
 async fn effects_with<T>(is_step: bool, result: T) -> u32
 where
     T: Clone + serde::Serialize + serde::de::DeserializeOwned + Send + Sync + 'static,
@@ -252,7 +256,8 @@ enum Suspended {
     BeforeItAsksWhetherToStop,
 }
 
-/// Suspends a process for a minute while it runs a job, which another one then runs. Returns how often the effect happened.
+/// Suspends a process for a minute while it runs a job, which another one then runs. Returns how often the
+/// effect happened.
 async fn effects_around(suspended: Suspended) -> u32 {
     let (storage, process) = (in_memory(), Process::default());
     storage.queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();

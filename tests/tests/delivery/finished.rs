@@ -1,4 +1,5 @@
-//! Jobs whose handler has finished while the end of the job cannot be recorded: the handler does not run again.
+//! Jobs whose handler has finished while the end of the job cannot be recorded: the handler does not run
+//! again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,7 +26,8 @@ impl Scene {
         let _ = queue.send(task).in_order().await.unwrap();
     }
 
-    /// Runs jobs whose result is large, and refuses changes of blobs for `outage` seconds from the end of the first handler.
+    /// Runs jobs whose result is large, and refuses changes of blobs for `outage` seconds from the end of the
+    /// first handler.
     async fn run(&self, refusal: StoreErrorKind, outage: u64, seconds: u64) -> Report {
         let (runs, faulty) = (Arc::clone(&self.runs), self.faulty.clone());
         let handler = move |_: Task, ctx: Context| {

@@ -1,4 +1,5 @@
-//! Records outlive sweeps for the time that is promised: 30 days, and as long as the message if that lives for longer.
+//! Records outlive sweeps for the time that is promised: 30 days, and as long as the message if that lives
+//! for longer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -17,7 +18,8 @@ use super::shared_dead_letters::dead_letter_without_deletion;
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// The days after which a record is still there, and those after which a sweep has removed it: a sweep waits for one more day.
+/// The days after which a record is still there, and those after which a sweep has removed it: a sweep waits
+/// for one more day.
 const AGES: [(u32, bool); 2] = [(29, true), (33, false)];
 
 async fn sweep_after(storage: &Storage, days: u32) {
@@ -25,7 +27,8 @@ async fn sweep_after(storage: &Storage, days: u32) {
     let _ = sweep(storage, SweepOptions::new()).await.unwrap();
 }
 
-/// Runs a job for a minute whose handler has an effect by `once`, and then ends with `error` in its first runs.
+/// Runs a job for a minute whose handler has an effect by `once`, and then ends with `error` in its first
+/// runs.
 async fn charge(storage: &Storage, charges: &Arc<AtomicU32>, error: fn() -> JobError, failing: u64) {
     let charges = Arc::clone(charges);
     let handler = move |_: Task, ctx: Context| {

@@ -100,7 +100,8 @@ async fn an_event_without_room_is_dead_lettered_unrun() {
     }
 }
 
-// Audit 27, core 2 (audit 20, AU20-2): a letter that keeps such an event as a text deleted the payload of the event.
+// Audit 27, core 2 (audit 20, AU20-2): a letter that keeps such an event as a text deleted the payload of the
+// event.
 #[tokio::test(start_paused = true)]
 async fn dead_letter_of_an_event_without_room_leaves_its_payload_alone() {
     let storage = in_memory();
@@ -128,7 +129,8 @@ async fn dead_letter_of_an_event_without_room_leaves_its_payload_alone() {
     assert_eq!(finish_all(&storage).await, (1, 1));
 }
 
-// audit 27, runtime B4: it was refused unread for want of room beside its result, and its handler ran again after a redrive.
+// audit 27, runtime B4: it was refused unread for want of room beside its result, and its handler ran again
+// after a redrive.
 #[tokio::test(start_paused = true)]
 async fn finished_event_without_room_does_not_run_again() {
     let faulty = Faulty::new(&in_memory());

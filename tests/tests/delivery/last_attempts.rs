@@ -1,5 +1,5 @@
-//! The last attempt of a job while its dead-letter queue cannot be written or its worker dies: the handler does not
-//! run again. Nor does a job that was rejected without a run.
+//! The last attempt of a job while its dead-letter queue cannot be written or its worker dies: the handler
+//! does not run again. Nor does a job that was rejected without a run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

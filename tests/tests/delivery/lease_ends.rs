@@ -137,7 +137,8 @@ async fn no_handler_begins_when_its_lease_is_over() {
     assert_eq!(*runs.lock().unwrap(), ["a"], "only the delivery that could end it has run");
 }
 
-/// A job that snoozes for longer than it lives is visible for a moment before its end. Neither that nor its end says that a lease was not renewed.
+/// A job that snoozes for longer than it lives is visible for a moment before its end. Neither that nor its
+/// end says that a lease was not renewed.
 #[tokio::test(start_paused = true)]
 async fn job_whose_time_to_live_ends_has_lost_no_lease() {
     for lease in ["30", "5"] {

@@ -114,7 +114,8 @@ async fn a_get_that_hangs_does_not_hold_up_a_shutdown() {
 /// A worker with many free slots asks by several requests at once.
 #[tokio::test(start_paused = true)]
 async fn get_that_hangs_holds_up_no_message_of_the_gets_beside_it() {
-    // The stop comes after five seconds: the second answer comes before it, or within the second that is left to it.
+    // The stop comes after five seconds: the second answer comes before it, or within the second that is left
+    // to it.
     for (delay, completed, released) in [(1_000, 64, 0), (5_500, 32, 32)] {
         // Quiet: the second and the third get are those of one round.
         let faulty = Faulty::quiet(&in_memory());
@@ -134,7 +135,8 @@ async fn get_that_hangs_holds_up_no_message_of_the_gets_beside_it() {
     }
 }
 
-/// The worker waits for the answer to a get under way at the end: the messages that it leased are put back at once.
+/// The worker waits for the answer to a get under way at the end: the messages that it leased are put back at
+/// once.
 #[tokio::test(start_paused = true)]
 async fn message_fetched_during_a_shutdown_is_put_back_at_once() {
     let faulty = Faulty::new(&in_memory());

@@ -1,4 +1,5 @@
-//! Messages above the limit of payloads of the worker that receives them. The limit concerns handlers and sends: it keeps no message in its queue.
+//! Messages above the limit of payloads of the worker that receives them. The limit concerns handlers and
+//! sends: it keeps no message in its queue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,5 @@
-//! The life of a job, from `send` to the end of its delivery and beyond: attempts, leases, payloads, limits, dead letters, releases
-//! of a program side by side.
+//! The life of a job, from `send` to the end of its delivery and beyond: attempts, leases, payloads, limits,
+//! dead letters, releases of a program side by side.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 

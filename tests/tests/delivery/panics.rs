@@ -1,5 +1,5 @@
-//! Panics in application code other than the handler: each is a failed attempt, reported like any other, and the
-//! queue continues.
+//! Panics in application code other than the handler: each is a failed attempt, reported like any other, and
+//! the queue continues.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -189,7 +189,8 @@ impl<S: Service<Job>> Service<Job> for Fragile<S> {
     }
 }
 
-/// The message of the delivery that panicked cannot be put back before the worker has ended: its job runs again, which is no clean end.
+/// The message of the delivery that panicked cannot be put back before the worker has ended: its job runs
+/// again, which is no clean end.
 #[tokio::test(start_paused = true)]
 async fn a_delivery_that_panicked_and_was_not_put_back_is_abandoned_once() {
     let faulty = Faulty::new(&in_memory());

@@ -124,7 +124,8 @@ async fn a_checkpoint_that_cannot_be_read_is_a_retryable_error() {
 
 type Call = fn(Context) -> futures_util::future::BoxFuture<'static, Result<(), JobError>>;
 
-/// Runs a job that makes `call` while blobs are refused for some seconds. Returns the attempts that began, and the report.
+/// Runs a job that makes `call` while blobs are refused for some seconds. Returns the attempts that began,
+/// and the report.
 async fn through_outage(call: Call, seconds: u64) -> (Vec<u32>, Report) {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();
@@ -261,7 +262,8 @@ async fn payload_is_removed_although_its_first_deletion_is_throttled() {
     assert_eq!(left.blobs, []);
 }
 
-// The first upload of each payload is refused, and the second takes a second: one after the other they would not all have a second in time.
+// The first upload of each payload is refused, and the second takes a second: one after the other they would
+// not all have a second in time.
 #[tokio::test(start_paused = true)]
 async fn payloads_of_a_list_are_tried_again_however_many_they_are() {
     let faulty = Faulty::new(&in_memory());
@@ -313,7 +315,8 @@ async fn message_of_a_payload_that_took_long_has_its_own_time() {
     queue.send(&Task { name: "a".to_owned(), data: "x".repeat(70_000) }).await.unwrap();
 }
 
-// Each that fails takes none of the time of the others: an outage does not last as many sends as the list has payloads.
+// Each that fails takes none of the time of the others: an outage does not last as many sends as the list has
+// payloads.
 #[tokio::test(start_paused = true)]
 async fn list_of_payloads_is_given_up_in_the_time_of_a_send() {
     let faulty = Faulty::new(&in_memory());

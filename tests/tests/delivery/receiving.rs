@@ -53,7 +53,8 @@ async fn a_wait_for_ever_is_one() {
     assert!(tokio::time::timeout(Duration::from_secs(3_600), wait).await.is_err());
 }
 
-// A delay that is longer than the storage's: the message comes before its time and is put back, of which the log of its key must know.
+// A delay that is longer than the storage's: the message comes before its time and is put back, of which the
+// log of its key must know.
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_although_the_log_of_a_key_cannot_be_changed() {
     let faulty = Faulty::new(&in_memory());

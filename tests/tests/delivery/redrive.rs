@@ -24,7 +24,8 @@ pub(super) async fn reject_all(storage: &Storage) {
     let _ = worker(storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
 }
 
-/// Runs a worker that completes everything. Returns the number of jobs, and the number of large payloads among them.
+/// Runs a worker that completes everything. Returns the number of jobs, and the number of large payloads
+/// among them.
 pub(super) async fn finish_all(storage: &Storage) -> (u64, usize) {
     let larges = Arc::new(Mutex::new(0));
     let sink = Arc::clone(&larges);
@@ -382,7 +383,8 @@ async fn slow_redrive_with_a_filter_reads_every_letter() {
     reject_all(&storage).await;
     let dead_letters = queue.dead_letters().unwrap();
     for n in 0..645 {
-        // The last become visible after the letters that the filter leaves are visible again: they come behind them.
+        // The last become visible after the letters that the filter leaves are visible again: they come
+        // behind them.
         let delay = Duration::from_secs(if n < 640 { 0 } else { 610 });
         let raw = PutMessage::new(r#"{"name":"raw","data":""}"#).with_visibility_delay(delay);
         storage.queues().put(dead_letters.name(), raw).await.unwrap();

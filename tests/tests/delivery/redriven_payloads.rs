@@ -1,4 +1,5 @@
-//! Payloads and checkpoints in blobs of jobs that a redrive puts back: the job and its dead letter each keep their own.
+//! Payloads and checkpoints in blobs of jobs that a redrive puts back: the job and its dead letter each keep
+//! their own.
 
 use std::time::Duration;
 
@@ -106,8 +107,8 @@ async fn redrive_of_a_job_whose_checkpoint_is_damaged_keeps_the_dead_letter() {
     assert_eq!((lengths(&queue).await, payloads(&storage).await), ((0, 1), 2));
 }
 
-// The payload is too large to be copied, so both letters of one end refer to the blob of their message. The first of them is claimed, and its put
-// is refused.
+// The payload is too large to be copied, so both letters of one end refer to the blob of their message. The
+// first of them is claimed, and its put is refused.
 #[tokio::test(start_paused = true)]
 async fn copy_of_a_dead_letter_that_is_not_handled_leaves_their_payload() {
     let faulty = Faulty::new(&in_memory());

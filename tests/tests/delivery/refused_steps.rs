@@ -1,4 +1,5 @@
-//! Results of steps that the storage refuses to save for a while: the work is not repeated while the lease is held.
+//! Results of steps that the storage refuses to save for a while: the work is not repeated while the lease is
+//! held.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -9,7 +10,8 @@ use jobqueue::{Context, JobError, Report};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
 
-/// A job of two attempts with a step in a blob, and with one of some bytes, after whose work the storage refuses an operation.
+/// A job of two attempts with a step in a blob, and with one of some bytes, after whose work the storage
+/// refuses an operation.
 #[derive(Debug, Clone, Copy)]
 struct RefusedStep {
     refused: Operation,
@@ -28,7 +30,8 @@ impl Drop for HealOnDrop {
 }
 
 impl RefusedStep {
-    /// Runs the job, first by a worker that stops after some seconds. Returns how often the work was done, and the report of the first worker.
+    /// Runs the job, first by a worker that stops after some seconds. Returns how often the work was done,
+    /// and the report of the first worker.
     async fn run(self, stopped_after: u64) -> (u32, Report) {
         let faulty = Faulty::new(&in_memory());
         faulty.storage().queue::<Task>().await.unwrap().send(&task("a")).await.unwrap();
@@ -99,7 +102,8 @@ async fn message_is_put_back_without_a_step_that_cannot_be_stored() {
     assert_eq!((works, report.released, report.abandoned), (2, 1, 0), "{report:?}");
 }
 
-// audit 27, runtime B1: each later step was saved with the result that the storage refuses, and so refused as well.
+// audit 27, runtime B1: each later step was saved with the result that the storage refuses, and so refused as
+// well.
 #[tokio::test(start_paused = true)]
 async fn result_that_is_refused_for_good_does_not_keep_later_ones_from_being_saved() {
     let faulty = Faulty::new(&in_memory());

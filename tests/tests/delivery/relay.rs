@@ -175,8 +175,8 @@ enum At {
     Destination(Operation, Fault),
 }
 
-/// Forwards three jobs, of which one is large. The fault comes with the first request that it fits, and then the relay is killed if
-/// `is_killed`. Another relay goes on.
+/// Forwards three jobs, of which one is large. The fault comes with the first request that it fits, and then
+/// the relay is killed if `is_killed`. Another relay goes on.
 async fn forward_with(fault: At, is_killed: bool) {
     let (outbox, destination) = (Faulty::new(&in_memory()), Faulty::new(&in_memory()));
     let (sending, _) = (tasks(&outbox.storage()).await, tasks(&destination.storage()).await);
@@ -344,7 +344,8 @@ async fn relay_to_its_own_storage_is_refused() {
     }
 }
 
-/// Both queues have one name, and so one record of each job that is done, one place of payloads and one log of each key.
+/// Both queues have one name, and so one record of each job that is done, one place of payloads and one log
+/// of each key.
 // audit 13, C13-2
 #[tokio::test]
 async fn relay_between_storages_that_share_blobs_is_refused() {

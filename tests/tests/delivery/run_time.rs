@@ -1,4 +1,5 @@
-//! The maximum run time of a job: it counts while the handler runs, and a handler that ends within its grace has ended.
+//! The maximum run time of a job: it counts while the handler runs, and a handler that ends within its grace
+//! has ended.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
-//! The request by which a message is sent: each option has its effect, and nothing is sent before it is awaited.
+//! The request by which a message is sent: each option has its effect, and nothing is sent before it is
+//! awaited.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -117,7 +117,8 @@ async fn no_lease_is_lost(fault: Fault, shards: u32, concurrency: usize, seconds
     assert!(deliveries.lock().unwrap().iter().all(|delivery| *delivery == 1), "{shards} shards");
 }
 
-/// Returns a storage with shards on two accounts of which one fails all gets, and sends a job to each shard of that one. Returns their number.
+/// Returns a storage with shards on two accounts of which one fails all gets, and sends a job to each shard
+/// of that one. Returns their number.
 async fn with_jobs_where_gets_fail() -> (Storage, Faulty, u64) {
     let (well, faulty) = (in_memory(), Faulty::new(&in_memory()));
     let sharded = Sharded::builder().shards("tasks", 4);

@@ -1,4 +1,5 @@
-//! Dead letters of which a redrive or a purge is not the only user: the job is in its queue too, another program wrote the letter, or others hold it.
+//! Dead letters of which a redrive or a purge is not the only user: the job is in its queue too, another
+//! program wrote the letter, or others hold it.
 
 use std::time::Duration;
 

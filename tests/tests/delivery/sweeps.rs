@@ -1,4 +1,5 @@
-//! Sweeps beside clocks that are wrong, for which a sweep has the storage's clock, and beside queues that are disabled.
+//! Sweeps beside clocks that are wrong, for which a sweep has the storage's clock, and beside queues that are
+//! disabled.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,8 @@ use super::redrive::{finish_all, large};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Returns the storage as a machine sees it whose clock stands still, `hours` after the storage's or before it.
+/// Returns the storage as a machine sees it whose clock stands still, `hours` after the storage's or before
+/// it.
 fn seen_from(storage: &Storage, hours: i32) -> Storage {
     let off = HOUR * hours.unsigned_abs();
     let now = clock().now();
@@ -62,7 +64,8 @@ async fn workers_that_live_for_less_than_the_interval_sweep() {
     assert_eq!(payloads(&storage).await, 0);
 }
 
-// A queue that is disabled, that has partitions, or that may not be read was not counted to be empty, and ended the sweep of all others.
+// A queue that is disabled, that has partitions, or that may not be read was not counted to be empty, and
+// ended the sweep of all others.
 #[tokio::test(start_paused = true)]
 async fn payloads_of_other_queues_are_swept_while_one_is_disabled() {
     for refusal in [StoreErrorKind::QueueDisabled, StoreErrorKind::Unsupported, StoreErrorKind::Unauthorized]

@@ -81,8 +81,8 @@ fn mails(folder: &Path) -> BTreeMap<String, BTreeMap<String, u32>> {
     mailings
 }
 
-/// Checks that each mailing is complete and archived, and that each confirmed subscriber of `made_up` has one mail of
-/// each.
+/// Checks that each mailing is complete and archived, and that each confirmed subscriber of `made_up` has one
+/// mail of each.
 fn assert_all_sent_once(folder: &Path, mailings: usize, made_up: u32) {
     let expected: BTreeMap<String, u32> = (1..=made_up)
         .filter(|number| !number.is_multiple_of(10))
@@ -171,8 +171,8 @@ fn wait_until(what: &str, mut happened: impl FnMut() -> bool) {
     }
 }
 
-/// S5, F43, F52, F83: killed when the fan-out has begun, twice in its middle and twice while mails are written, with
-/// faults in between. Every recipient gets exactly one mail.
+/// S5, F43, F52, F83: killed when the fan-out has begun, twice in its middle and twice while mails are
+/// written, with faults in between. Every recipient gets exactly one mail.
 #[test]
 fn kills_in_fan_out_and_sending_leave_one_mail_each() {
     const SUBSCRIBERS: u32 = 1500;
@@ -215,7 +215,8 @@ fn terminate(process: &mut Running) -> std::process::ExitStatus {
     }
 }
 
-/// F51, F83: of two services one is killed while it sends; the other does its work, and stops cleanly after a signal.
+/// F51, F83: of two services one is killed while it sends; the other does its work, and stops cleanly after a
+/// signal.
 #[test]
 fn two_services_share_the_work_and_one_may_be_killed() {
     let folder = tempfile::tempdir().unwrap();
@@ -234,7 +235,8 @@ fn two_services_share_the_work_and_one_may_be_killed() {
     assert_all_sent_once(folder, 2, 1000);
 }
 
-/// F112: after a signal half-way, the program ends the work it has begun, says how to continue, and can continue.
+/// F112: after a signal half-way, the program ends the work it has begun, says how to continue, and can
+/// continue.
 #[test]
 fn sigterm_stops_cleanly_and_the_next_run_goes_on() {
     let folder = tempfile::tempdir().unwrap();

@@ -122,7 +122,8 @@ fn client(folder: &Path, out: &str) -> Command {
     client
 }
 
-/// F43, F52: a processor is killed while it renders; another finishes, and the bytes are those of an undisturbed run.
+/// F43, F52: a processor is killed while it renders; another finishes, and the bytes are those of an
+/// undisturbed run.
 #[test]
 fn a_killed_processor_is_replaced_and_the_bytes_are_the_same() {
     let folder = tempfile::tempdir().unwrap();

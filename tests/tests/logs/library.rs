@@ -14,8 +14,8 @@ use jobqueue_tests::log;
 
 const SECRET: &str = "s3cret-freight";
 
-/// Runs a worker with success, failure, checkpoint, rejection, an unreadable message and a large payload. Returns the
-/// receipts.
+/// Runs a worker with success, failure, checkpoint, rejection, an unreadable message and a large payload.
+/// Returns the receipts.
 async fn run(storage: &Storage) {
     let queue = storage.queue::<Task>().await.unwrap();
     let large = format!("{SECRET}{}", "x".repeat(70_000));

@@ -1,4 +1,5 @@
-//! All that a run shows at the finest level: each value that is given to `tracing`, as it is, and each exported span.
+//! All that a run shows at the finest level: each value that is given to `tracing`, as it is, and each
+//! exported span.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -73,7 +74,8 @@ fn texts(spans: &[SpanData]) -> Vec<String> {
     texts
 }
 
-/// Sends and runs jobs with hostile ids, keys and headers, a failure, a checkpoint, a large payload, and texts that are no jobs.
+/// Sends and runs jobs with hostile ids, keys and headers, a failure, a checkpoint, a large payload, and
+/// texts that are no jobs.
 async fn run(storage: &Storage) {
     let orders = storage.queue::<Order>().await.unwrap();
     for (number, secret) in [(0, SECRET.to_owned()), (1, SECRET.to_owned()), (2, SECRET.repeat(10_000))] {

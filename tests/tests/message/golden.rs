@@ -122,7 +122,8 @@ fn another_key_or_queue_is_a_change() {
     }
 }
 
-/// The next version goes to another queue, with another key: messages of the former one would be left behind there.
+/// The next version goes to another queue, with another key: messages of the former one would be left behind
+/// there.
 #[derive(Serialize, Deserialize, QueueMessage)]
 #[message(queue = "pictures", kind = "thumbnail/request", version = 2, upgrade_from = V1)]
 struct MovedV2 {

@@ -1,5 +1,5 @@
-//! The declarations of message types and chains of versions: messages of older releases are read, those of newer ones
-//! are distinguished from malformed ones.
+//! The declarations of message types and chains of versions: messages of older releases are read, those of
+//! newer ones are distinguished from malformed ones.
 
 use jobqueue::codec::{Json, decode_message, encode_message};
 use jobqueue::message::DecodeError;

@@ -1,5 +1,5 @@
-//! The wire format as `docs/wire-format.md` specifies it: its vectors, and a Python program that follows only that
-//! page.
+//! The wire format as `docs/wire-format.md` specifies it: its vectors, and a Python program that follows only
+//! that page.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};

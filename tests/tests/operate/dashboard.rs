@@ -158,7 +158,8 @@ async fn journey(storage: Storage, script: &str) {
     let _ = worker.await.unwrap().unwrap();
 }
 
-/// Runs a script in the browser, with the dashboard nested under another path, and one of two empty storages beside it.
+/// Runs a script in the browser, with the dashboard nested under another path, and one of two empty storages
+/// beside it.
 pub(crate) async fn in_the_browser(dashboard: Dashboard, script: &str, variables: &[(&str, &str)]) {
     let stop = CancellationToken::new();
     let dashboard = dashboard.refresh(Duration::from_millis(500)).stop_when(stop.clone());

@@ -1,5 +1,5 @@
-//! Events and spans in the life of a job, on the memory storage and in paused time, and what a tracer or a listener that
-//! panics does to it.
+//! Events and spans in the life of a job, on the memory storage and in paused time, and what a tracer or a
+//! listener that panics does to it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! The port of storages: adapters compared with a model, wrappers, and adapters of others. The promises themselves are in `conformance`.
+//! The port of storages: adapters compared with a model, wrappers, and adapters of others. The promises
+//! themselves are in `conformance`.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 

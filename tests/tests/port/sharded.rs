@@ -149,8 +149,8 @@ async fn a_key_has_one_shard_and_others_take_turns() {
     assert_eq!(shards.len(), 4, "{shards:?}");
 }
 
-/// F85: a message with a delay of weeks hops within its shard. The shard is kept for it although the number of shards
-/// has changed since.
+/// F85: a message with a delay of weeks hops within its shard. The shard is kept for it although the number
+/// of shards has changed since.
 // I17
 #[tokio::test(start_paused = true)]
 async fn delay_of_weeks_survives_superseded_shards() {
@@ -287,7 +287,8 @@ impl LeaseLinks for Links {
     }
 }
 
-// K3: the first renewal of a short lease must not wait for a connection, whichever shard the message came from.
+// K3: the first renewal of a short lease must not wait for a connection, whichever shard the message came
+// from.
 #[tokio::test(start_paused = true)]
 async fn connections_for_renewals_are_opened_to_all_shards_in_advance() {
     let links = Links::default();

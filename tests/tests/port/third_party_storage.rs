@@ -1,5 +1,5 @@
-//! An adapter outside of jobqueue that writes the eleven methods for queues and the seven for blobs and has no powers. It
-//! passes the conformance suite, and workers run on it.
+//! An adapter outside of jobqueue that writes the eleven methods for queues and the seven for blobs and has
+//! no powers. It passes the conformance suite, and workers run on it.
 
 mod blobs;
 mod queues;

@@ -33,8 +33,8 @@ async fn throttle(storage: &Faulty) -> Instant {
     Instant::now()
 }
 
-/// While a storage throttles, none of its queues is polled and a send waits, but the lease of a running job is
-/// renewed. Afterwards everything continues.
+/// While a storage throttles, none of its queues is polled and a send waits, but the lease of a running job
+/// is renewed. Afterwards everything continues.
 // F20
 #[tokio::test(start_paused = true)]
 async fn renewals_go_before_polling_and_sending() {
@@ -49,7 +49,8 @@ async fn renewals_go_before_polling_and_sending() {
         async move {
             let throttled = throttle(&faulty).await;
             let (gets, renewals) = (faulty.calls_of(Operation::Get), faulty.calls_of(Operation::Update));
-            // A send waits for a part of what it may take in all, and is tried then: no caller is held up for long.
+            // A send waits for a part of what it may take in all, and is tried then: no caller is held up for
+            // long.
             others.send(&Other {}).await.map_err(JobError::retry)?;
             assert!(throttled.elapsed() >= Duration::from_secs(10), "{:?}", throttled.elapsed());
             tokio::time::sleep(PAUSE - Duration::from_secs(1) - throttled.elapsed()).await;
@@ -98,8 +99,8 @@ async fn throttled_renewal_holds_up_polling() {
     assert_eq!(report.lease_lost, 0);
 }
 
-/// Two ways in which a busy storage refuses: with certainty, and like Azure, which does not promise that nothing was
-/// done.
+/// Two ways in which a busy storage refuses: with certainty, and like Azure, which does not promise that
+/// nothing was done.
 const BUSY: [Fault; 2] =
     [Fault::Refuse(StoreErrorKind::Throttled), Fault::LoseRequest(StoreErrorKind::Throttled)];
 
@@ -117,8 +118,8 @@ fn not_applied(retry_after: Duration) -> Fault {
     Fault::ThrottleInDoubt { retry_after, applied: false }
 }
 
-/// A wrapper around a sharded storage does not make one load of its shards: a throttled deletion on one of them holds up
-/// no send to the others.
+/// A wrapper around a sharded storage does not make one load of its shards: a throttled deletion on one of
+/// them holds up no send to the others.
 // F86
 #[tokio::test(start_paused = true)]
 async fn throttled_deletion_in_a_wrapped_shard_delays_no_send() {
@@ -140,7 +141,8 @@ async fn throttled_deletion_in_a_wrapped_shard_delays_no_send() {
     }
 }
 
-/// A throttled shard holds up neither sends to the others, nor their jobs, whichever request of it is refused.
+/// A throttled shard holds up neither sends to the others, nor their jobs, whichever request of it is
+/// refused.
 // F86
 #[tokio::test(start_paused = true)]
 async fn throttled_shard_holds_up_no_keys_of_the_others() {
@@ -230,7 +232,8 @@ async fn a_throttled_send_is_tried_until_its_time_is_up() {
     }
 }
 
-/// A busy storage applies some of the sends that it throttles, and does not tell: these jobs are stored several times.
+/// A busy storage applies some of the sends that it throttles, and does not tell: these jobs are stored
+/// several times.
 #[tokio::test(start_paused = true)]
 async fn throttled_sends_are_all_done_whatever_was_applied() {
     let faulty = Faulty::new(&in_memory());

@@ -42,7 +42,8 @@ async fn leased(storage: &Storage, queue: &QueueName, count: usize) -> Vec<Messa
     leased
 }
 
-/// The leases of jobs that began at one moment, as after a deployment, are due together. A commit may take 100 ms.
+/// The leases of jobs that began at one moment, as after a deployment, are due together. A commit may take
+/// 100 ms.
 #[tokio::test]
 async fn renewals_that_are_due_together_share_their_commits() {
     let (options, schema) = own_schema();
@@ -106,7 +107,8 @@ async fn renewals_that_are_given_up_are_not_made_later() {
     join_all(renewals()).await.into_iter().for_each(|renewed| drop(renewed.unwrap()));
 }
 
-/// A caller with a longer lease waits on. A statement for all would be made for it, and leave receipts that the other leases do not have.
+/// A caller with a longer lease waits on. A statement for all would be made for it, and leave receipts that
+/// the other leases do not have.
 // review 24, databases C1
 #[tokio::test]
 async fn renewals_that_are_given_up_are_not_made_with_that_of_a_longer_lease() {
@@ -148,7 +150,8 @@ struct Third {
     name: String,
 }
 
-/// As while an operator makes an index: the appends of three workers wait for it, each on a connection, and leave a leader its own.
+/// As while an operator makes an index: the appends of three workers wait for it, each on a connection, and
+/// leave a leader its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lock_on_the_journal_holds_up_no_leader() {
     let (storage, _, schema) = named_with_limit(LONG).await;

@@ -1,4 +1,5 @@
-//! Notifications between processes. Each storage of these tests stands for a process: it has connections of its own.
+//! Notifications between processes. Each storage of these tests stands for a process: it has connections of
+//! its own.
 
 use std::time::Duration;
 
@@ -54,7 +55,8 @@ async fn subscription_survives_the_loss_of_its_connection() {
     }
 }
 
-/// A job in order that is sent while a queue is cleared becomes the first of its key when the one before it is deleted.
+/// A job in order that is sent while a queue is cleared becomes the first of its key when the one before it
+/// is deleted.
 #[tokio::test]
 async fn clear_of_another_process_wakes_a_subscription() {
     let (own, other, queue, _) = other_process().await;

@@ -41,7 +41,8 @@ impl OpenTransaction for Interrupted<'_> {
     }
 }
 
-/// A record of this kind keeps an effect from being made twice: one that was never written must not count as written.
+/// A record of this kind keeps an effect from being made twice: one that was never written must not count as
+/// written.
 #[tokio::test]
 async fn blob_in_a_container_that_is_deleted_meanwhile_does_not_exist_already() {
     let (options, schema) = own_schema();

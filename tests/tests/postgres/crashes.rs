@@ -23,7 +23,8 @@ fn worker(storage: Storage) -> WorkerBuilder {
     Worker::builder(storage).overrides(short)
 }
 
-/// The part that is killed: a worker that reports each job before it is completed. Its input is `ADDRESS SCHEMA`.
+/// The part that is killed: a worker that reports each job before it is completed. Its input is
+/// `ADDRESS SCHEMA`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn worker_process() {
     let Some(input) = part("crashes::worker_process") else { return };

@@ -1,4 +1,5 @@
-//! Tokens of Entra ID from a credential of the application, at a server that asks for passwords and speaks TLS.
+//! Tokens of Entra ID from a credential of the application, at a server that asks for passwords and speaks
+//! TLS.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,4 +1,5 @@
-//! Connections that end, a server that becomes read-only, and locks of others: what is certain of a failed operation, and that the next one works.
+//! Connections that end, a server that becomes read-only, and locks of others: what is certain of a failed
+//! operation, and that the next one works.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,7 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::{connect, get, options, own_schema, put, texts, with_queue};
 use jobqueue_test_support::postgres::Postgres;
 
-/// Each session is ended while a statement waits for a lock: the answer is lost, and the statement may have been committed.
+/// Each session is ended while a statement waits for a lock: the answer is lost, and the statement may have
+/// been committed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn change_of_a_session_that_was_ended_is_uncertain() {
     let (_, schema) = own_schema();
@@ -53,7 +55,8 @@ async fn change_of_a_session_that_was_ended_is_uncertain() {
     assert!(texts(&get(&storage, &queue, 32).await).contains(&"after"), "new connections are opened");
 }
 
-/// A standby, or a primary that was made one, refuses to write. Nothing was changed, and the next connection may find the primary.
+/// A standby, or a primary that was made one, refuses to write. Nothing was changed, and the next connection
+/// may find the primary.
 #[tokio::test]
 async fn read_only_server_refuses_certainly() {
     let (_, schema) = own_schema();
@@ -88,7 +91,8 @@ async fn operation_without_an_answer_ends_in_time() {
 /// The message by which a client asks the server to cancel a statement: its length, and a code.
 const CANCEL_REQUEST: [u8; 8] = [0, 0, 0, 16, 4, 210, 22, 46];
 
-/// Passes bytes on, and counts the requests to cancel a statement. Once it is silent, connections that are open get no more answers.
+/// Passes bytes on, and counts the requests to cancel a statement. Once it is silent, connections that are
+/// open get no more answers.
 #[derive(Default)]
 struct SilentProxy {
     is_silent: AtomicBool,

@@ -64,7 +64,8 @@ async fn group_loses_nothing_and_runs_one_at_a_time() {
     }
 }
 
-/// The first of a group is deleted while a transaction that has put another one is still open: the other one is not forgotten.
+/// The first of a group is deleted while a transaction that has put another one is still open: the other one
+/// is not forgotten.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn message_of_an_open_transaction_follows_the_first_of_its_group() {
     let (storage, queue, schema) = named().await;

@@ -162,7 +162,8 @@ async fn number_of_sends_that_are_held_up_does_not_matter_to_other_groups() {
     within(held.join_all()).await;
 }
 
-/// A list locks its groups one after the other. While it is held up, a worker completes the first of a group that it has locked.
+/// A list locks its groups one after the other. While it is held up, a worker completes the first of a group
+/// that it has locked.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn list_that_is_held_up_leaves_its_other_groups_free() {
     let (storage, queue, schema) = named_with_limit(Duration::from_secs(5)).await;
@@ -186,7 +187,8 @@ async fn list_that_is_held_up_leaves_its_other_groups_free() {
     assert_eq!(storage.queues().queue_properties(&queue).await.unwrap().approximate_count, 1);
 }
 
-/// An import sends in order for many customers in one transaction, while other processes send for the same customers.
+/// An import sends in order for many customers in one transaction, while other processes send for the same
+/// customers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sends_into_many_groups_that_are_held_up_end_in_time_and_delay_no_others() {
     let (storage, queue, schema) = named_with_limit(Duration::from_secs(5)).await;
@@ -227,7 +229,8 @@ async fn wait_until_few_wait(client: &Client, name: &str) {
     .await;
 }
 
-/// An import holds up many groups, and the transaction of an order two others. This one ends, while that one goes on.
+/// An import holds up many groups, and the transaction of an order two others. This one ends, while that one
+/// goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sends_that_are_held_up_go_through_when_their_transaction_ends() {
     let (storage, queue, schema) = named_with_limit(Duration::from_secs(20)).await;
@@ -264,7 +267,8 @@ async fn sends_that_are_held_up_go_through_when_their_transaction_ends() {
     }
 }
 
-/// Two keys are held up, one after the other, so that each list with such a completion would keep one of the two requests of the worker.
+/// Two keys are held up, one after the other, so that each list with such a completion would keep one of the
+/// two requests of the worker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn completions_that_are_held_up_delay_no_others() {
     let storage = named().await.0;
@@ -336,8 +340,8 @@ async fn send_that_an_open_transaction_holds_up_fails_certainly() {
     assert_eq!(storage.queues().queue_properties(&queue).await.unwrap().approximate_count, 1);
 }
 
-/// The caller gives up while the server waits: the deletion is made all the same, and those that wait for the next message of the
-/// group are notified.
+/// The caller gives up while the server waits: the deletion is made all the same, and those that wait for the
+/// next message of the group are notified.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deletion_without_a_caller_announces_the_next_of_its_group() {
     let (storage, queue, schema) = named().await;

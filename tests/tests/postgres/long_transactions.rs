@@ -1,4 +1,5 @@
-//! Transactions of other programs that stay open: their snapshots keep PostgreSQL from removing rows, and their rows become visible late.
+//! Transactions of other programs that stay open: their snapshots keep PostgreSQL from removing rows, and
+//! their rows become visible late.
 
 use std::time::Duration;
 
@@ -30,7 +31,8 @@ async fn pass(storage: &Storage, queue: &QueueName, jobs: usize) {
     }
 }
 
-/// Returns the number of entries of the index of visible messages that were read so far. Sessions report it when they end.
+/// Returns the number of entries of the index of visible messages that were read so far. Sessions report it
+/// when they end.
 async fn entries_read(client: &Client, schema: &str) -> i64 {
     let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name = $1";
     within(async {
@@ -43,8 +45,8 @@ async fn entries_read(client: &Client, schema: &str) -> i64 {
     client.query_one(read, &[&schema]).await.unwrap().get(0)
 }
 
-/// A get reads a bounded number of entries for each message, however many have been done while a snapshot is open. A scan from the beginning
-/// would read some thousand.
+/// A get reads a bounded number of entries for each message, however many have been done while a snapshot is
+/// open. A scan from the beginning would read some thousand.
 #[tokio::test]
 async fn cost_of_a_get_does_not_grow_while_a_snapshot_is_open() {
     let (storage, queue, schema) = named().await;
@@ -62,7 +64,8 @@ async fn cost_of_a_get_does_not_grow_while_a_snapshot_is_open() {
     assert!(by_job < 20, "{by_job} entries of the index were read for each job, {read} in all");
 }
 
-/// A transaction has a number, has put a message, and commits after others that began later have been received.
+/// A transaction has a number, has put a message, and commits after others that began later have been
+/// received.
 #[tokio::test]
 async fn message_of_a_late_commit_is_found_by_the_next_get() {
     let (options, schema) = own_schema();
@@ -82,7 +85,8 @@ async fn message_of_a_late_commit_is_found_by_the_next_get() {
     }
 }
 
-/// The same without an operation of the queue between: the transaction began before this process has looked at the queue.
+/// The same without an operation of the queue between: the transaction began before this process has looked
+/// at the queue.
 #[tokio::test]
 async fn message_of_a_transaction_before_the_first_get_is_found() {
     let (options, schema) = own_schema();
@@ -96,7 +100,8 @@ async fn message_of_a_transaction_before_the_first_get_is_found() {
     assert_eq!(texts(&get(&storage, &queue, 32).await), ["late"]);
 }
 
-/// The first get of a process waits for another program that changes the table. A job of long ago is received all the same.
+/// The first get of a process waits for another program that changes the table. A job of long ago is received
+/// all the same.
 #[tokio::test]
 async fn get_that_waits_for_the_table_is_no_long_scan() {
     let (storage, queue, schema) = named_with_limit(Duration::from_secs(5)).await;
@@ -112,7 +117,8 @@ async fn get_that_waits_for_the_table_is_no_long_scan() {
     assert_eq!(texts(&get(&storage, &queue, 1).await), ["of long ago"]);
 }
 
-/// Messages that another statement has locked are passed over, and are found when it was rolled back, at the latest by a scan of the whole queue.
+/// Messages that another statement has locked are passed over, and are found when it was rolled back, at the
+/// latest by a scan of the whole queue.
 #[tokio::test]
 async fn messages_of_a_rolled_back_claim_are_found_again() {
     let (options, schema) = own_schema();

@@ -1,5 +1,5 @@
-//! PostgreSQL as a storage, on a server of this machine: what is particular to it, and what happens when connections, processes and the server
-//! end. The promises of the port are tried in `conformance`.
+//! PostgreSQL as a storage, on a server of this machine: what is particular to it, and what happens when
+//! connections, processes and the server end. The promises of the port are tried in `conformance`.
 
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 

@@ -108,7 +108,8 @@ async fn other_isolation_than_read_committed_is_refused() {
     let (kind, refused) = refusal(other).await;
     assert_eq!(kind, StoreErrorKind::Configuration, "{refused}");
     assert!(refused.contains("default_transaction_isolation"), "{refused}");
-    // A role that is changed later has it in its next sessions: a deletion fails, rather than lose the next message.
+    // A role that is changed later has it in its next sessions: a deletion fails, rather than lose the next
+    // message.
     let (storage, queue) = with_queue(plain).await;
     for text in ["first", "next"] {
         let message = PutMessage::new(text).with_group("a".to_owned());

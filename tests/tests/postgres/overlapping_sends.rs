@@ -22,7 +22,8 @@ fn assert_held_up(deleted: Result<(), StoreError>) {
     assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, false), "{error}");
 }
 
-/// Sends into a group by one transaction after the other until `stop`. Each begins before the one before it has committed.
+/// Sends into a group by one transaction after the other until `stop`. Each begins before the one before it
+/// has committed.
 async fn overlap(clients: [Client; 2], put: String, begun: oneshot::Sender<()>, stop: Arc<AtomicBool>) {
     let begin = format!("BEGIN; {put}");
     clients[0].batch_execute(&begin).await.unwrap();

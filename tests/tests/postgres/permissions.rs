@@ -35,7 +35,8 @@ pub(crate) fn statements(verb: &str, schema: &str) -> [String; 3] {
     ]
 }
 
-/// Returns the connection string of a role with the privileges of the guide in a schema, the schema, and a connection of the owner.
+/// Returns the connection string of a role with the privileges of the guide in a schema, the schema, and a
+/// connection of the owner.
 async fn role() -> (String, String, Client) {
     let (options, schema) = own_schema();
     drop(Storage::open(options).await.unwrap());

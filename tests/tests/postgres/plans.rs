@@ -53,7 +53,8 @@ async fn sends_into_groups_read_no_whole_table() {
     assert!(scanned < 10_000, "{scanned} rows were read for 3,000 messages");
 }
 
-/// The statistics say that there is no message, while a snapshot keeps many that have waited, or have been the first of their group.
+/// The statistics say that there is no message, while a snapshot keeps many that have waited, or have been
+/// the first of their group.
 #[tokio::test]
 async fn deletions_of_first_messages_read_no_other_group() {
     let (storage, queue, schema) = named().await;

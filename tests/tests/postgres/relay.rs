@@ -12,7 +12,8 @@ use jobqueue_tests::running::Running;
 
 use crate::{connect, own_schema, within};
 
-/// Sends a list of names in one transaction each, and rolls every third back. Returns the ids that were committed, by name.
+/// Sends a list of names in one transaction each, and rolls every third back. Returns the ids that were
+/// committed, by name.
 async fn send_in_transactions(queue: &Queue<Task>, names: &[&str]) -> BTreeMap<String, Vec<String>> {
     let mut client = connect(Postgres::shared()).await;
     let mut sent: BTreeMap<String, Vec<String>> = BTreeMap::new();

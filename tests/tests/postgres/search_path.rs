@@ -1,4 +1,5 @@
-//! Functions and operators of other roles in a schema of the session's path: none of them runs as the role of a worker.
+//! Functions and operators of other roles in a schema of the session's path: none of them runs as the role of
+//! a worker.
 
 use jobqueue::Storage;
 use jobqueue::postgres::Options;
@@ -8,8 +9,9 @@ use jobqueue_test_support::postgres::Postgres;
 use crate::permissions::{statements, use_all_features};
 use crate::{connect, connect_to, own_schema};
 
-/// Creates functions and operators in `public` that fit each pair of types exactly, as those of PostgreSQL with `anyarray`, `"any"` or wider types do
-/// not. A call of one fails, and advances a sequence also if its transaction is rolled back.
+/// Creates functions and operators in `public` that fit each pair of types exactly, as those of PostgreSQL
+/// with `anyarray`, `"any"` or wider types do not. A call of one fails, and advances a sequence also if its
+/// transaction is rolled back.
 const TRAPS: &str = "CREATE SEQUENCE public.calls;
     GRANT USAGE ON SEQUENCE public.calls TO PUBLIC;
     DO $do$ DECLARE

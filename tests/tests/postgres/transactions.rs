@@ -65,7 +65,8 @@ async fn first_large_payload_in_a_transaction_holds_up_no_others() {
     assert_eq!(queue.approximate_len().await.unwrap(), 1);
 }
 
-/// Behind a pooler in transaction mode, the connections that it would wait for are those of other transactions.
+/// Behind a pooler in transaction mode, the connections that it would wait for are those of other
+/// transactions.
 // audit 25, databases B1
 #[tokio::test]
 async fn transaction_waits_for_no_other_connection() {

@@ -39,7 +39,8 @@ async fn delayed(queue: &Queue<Report>) -> SendUniqueOutcome {
     queue.send(&may).unique_for(HOUR * 48).delay(HOUR).await.unwrap()
 }
 
-/// The service dropped the next message of the key as a repetition of the one that was deleted, and the send returned `Sent`.
+/// The service dropped the next message of the key as a repetition of the one that was deleted, and the send
+/// returned `Sent`.
 // audit 23, sending A1
 #[tokio::test]
 async fn next_send_after_a_canceller_died_is_no_repetition() {
@@ -64,7 +65,8 @@ async fn next_send_after_a_canceller_died_is_no_repetition() {
     assert_eq!(bench.count("scheduled"), 1);
 }
 
-/// The service answers a dropped repetition with the number of no message: the job counted as received by a worker.
+/// The service answers a dropped repetition with the number of no message: the job counted as received by a
+/// worker.
 // audit 23, sending B2
 #[tokio::test]
 async fn job_whose_send_was_repeated_is_not_called_received() {
@@ -85,8 +87,8 @@ async fn job_whose_send_was_repeated_is_not_called_received() {
     }
 }
 
-/// The service dropped the message of the second send, for which the key waited for eight minutes and more; and that of the third where the second
-/// was refused, because the log knew the job again.
+/// The service dropped the message of the second send, for which the key waited for eight minutes and more;
+/// and that of the third where the second was refused, because the log knew the job again.
 #[tokio::test]
 async fn job_in_order_that_is_sent_again_after_its_dead_letter_holds_up_no_key() {
     for is_refused in [false, true] {

@@ -62,7 +62,8 @@ async fn a_partitioned_queue_that_is_not_cleared_says_so() {
     assert_eq!(bench.count("active"), 1);
 }
 
-// Whether the service deletes messages of all sessions by one request is not documented. A receiver without a session was refused instead.
+// Whether the service deletes messages of all sessions by one request is not documented. A receiver without a
+// session was refused instead.
 #[tokio::test]
 async fn a_queue_with_sessions_that_is_not_cleared_says_so() {
     let bench = Bench::of_sessions();

@@ -54,8 +54,8 @@ async fn length_of_a_lock_that_is_read_late_bounds_it() {
     assert!(granted <= Duration::from_secs(20) + asked.elapsed(), "{granted:?}");
 }
 
-// A process that reads only dead letters did not ask for it: a pass held letters for longer than their locks, took its beginning for an earlier
-// time, and left those that had come since.
+// A process that reads only dead letters did not ask for it: a pass held letters for longer than their locks,
+// took its beginning for an earlier time, and left those that had come since.
 #[tokio::test]
 async fn lock_of_a_dead_letter_is_no_longer_for_a_clock_that_is_behind() {
     let bench = Bench::new();

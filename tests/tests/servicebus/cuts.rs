@@ -1,4 +1,5 @@
-//! Connections that are cut after any byte, and processes that are killed: the books of what was sent and done.
+//! Connections that are cut after any byte, and processes that are killed: the books of what was sent and
+//! done.
 //!
 //! `JOBQUEUE_SEED` repeats the places of the cuts and the moments of the kills.
 
@@ -159,7 +160,8 @@ async fn send_all(queue: &Queue<Work>, jobs: u32) -> BTreeSet<String> {
     sent
 }
 
-/// Looks every half second whether all is over; connections are no longer cut after half a minute. Returns the number of cuts.
+/// Looks every half second whether all is over; connections are no longer cut after half a minute. Returns
+/// the number of cuts.
 pub(super) async fn cut_until(
     bench: &Bench,
     proxy: &CuttingProxy,

@@ -87,7 +87,8 @@ async fn a_worker_until_idle_goes_on_behind_a_message_that_cannot_be_decoded() {
     assert_eq!(worker.build().unwrap().run_until_idle().await.unwrap().completed, 1);
 }
 
-// The service takes 64 KiB for all properties of a message; the letter was refused, and the job came again and again.
+// The service takes 64 KiB for all properties of a message; the letter was refused, and the job came again
+// and again.
 #[tokio::test]
 async fn a_message_with_large_properties_becomes_a_dead_letter() {
     let text = "z".repeat(20_000);
@@ -105,7 +106,8 @@ async fn a_message_with_large_properties_becomes_a_dead_letter() {
     }
 }
 
-// The second call found no message, which after a lost answer means that the first has ended it. What belonged to the former text was deleted.
+// The second call found no message, which after a lost answer means that the first has ended it. What
+// belonged to the former text was deleted.
 #[tokio::test]
 async fn text_of_a_dead_letter_without_room_for_it_is_written_again() {
     let bench = Bench::new();

@@ -1,4 +1,5 @@
-//! The emulator of Service Bus does what stock clients expect, and ends together with the program that started it.
+//! The emulator of Service Bus does what stock clients expect, and ends together with the program that
+//! started it.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -16,8 +17,8 @@ fn answers(port: u16) -> bool {
     TcpStream::connect(("127.0.0.1", port)).is_ok()
 }
 
-/// Runs the checks of a client, each group on an emulator of its own, because the checks move its clock. All run at
-/// once, because the clients mostly wait.
+/// Runs the checks of a client, each group on an emulator of its own, because the checks move its clock. All
+/// run at once, because the clients mostly wait.
 fn run(groups: &[&str], command: impl Fn(&ServiceBus, &str) -> Command) {
     run_on(|| ServiceBus::emulator(&[]), groups, command);
 }

@@ -142,8 +142,8 @@ with ServiceBusClient.from_connection_string(sys.argv[1]) as client:
         letters.abandon_message(letter)
 ";
 
-// A tool sends the properties along, and the number of the letter's text is one of them: the edited job had the text of the letter, and a purge
-// of it took that text away.
+// A tool sends the properties along, and the number of the letter's text is one of them: the edited job had
+// the text of the letter, and a purge of it took that text away.
 #[tokio::test]
 async fn copy_of_a_letter_that_dies_has_a_text_of_its_own() {
     for text in ["dead", &"x".repeat(30_000)] {

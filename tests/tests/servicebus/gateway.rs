@@ -1,8 +1,10 @@
-//! Runs tests of this program through the gateway, which stands between them and a namespace. Here an emulator is the namespace.
+//! Runs tests of this program through the gateway, which stands between them and a namespace. Here an
+//! emulator is the namespace.
 
 use std::process::Command;
 
-/// The shortest of the tests that plant each kind of fault, end links in each way, move the clock and look at links.
+/// The shortest of the tests that plant each kind of fault, end links in each way, move the clock and look at
+/// links.
 const SAMPLE: [&str; 4] =
     ["faults::", "dead_letters::a_lost_answer", "push::credit_ends", "session_losses::a_session_"];
 

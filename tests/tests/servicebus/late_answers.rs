@@ -146,7 +146,8 @@ async fn answer_to_a_request_is_told_while_another_waits_for_credit() {
     second.abort();
 }
 
-// It was used until the other request had its credit, or none in half a minute: all that came were refused then.
+// It was used until the other request had its credit, or none in half a minute: all that came were refused
+// then.
 #[tokio::test]
 async fn node_that_is_given_up_takes_no_request_while_another_waits_for_credit() {
     let needed = [
@@ -272,7 +273,8 @@ async fn blobs_that_do_not_answer_cost_no_delivery() {
     }
 }
 
-// What its link had handed out stayed locked, and the service counted a delivery: a get of a shard is given up after five seconds.
+// What its link had handed out stayed locked, and the service counted a delivery: a get of a shard is given
+// up after five seconds.
 #[tokio::test]
 async fn get_that_is_dropped_while_it_waits_for_the_blobs_costs_no_delivery() {
     for is_shard in [false, true] {

@@ -197,7 +197,8 @@ async fn all_locks_of_a_lost_link_are_renewed_at_once() {
     until(|| fault.hits() == 8).await;
 }
 
-// Nothing says that the service counts a delivery whose lock it drops: the job began anew, and two of its runs had one fence.
+// Nothing says that the service counts a delivery whose lock it drops: the job began anew, and two of its
+// runs had one fence.
 #[tokio::test]
 async fn a_delivery_that_the_service_does_not_count_finds_the_saved_text() {
     if is_excluded("locks::a_delivery_that_the_service_does_not_count_finds_the_saved_text") {
@@ -216,7 +217,8 @@ async fn a_delivery_that_the_service_does_not_count_finds_the_saved_text() {
     assert!(stale.unwrap_err().is_lease_lost());
 }
 
-// A process that had met no saved text for a minute gave the message out as it was sent, under the fence of the run before.
+// A process that had met no saved text for a minute gave the message out as it was sent, under the fence of
+// the run before.
 #[tokio::test]
 async fn a_text_that_another_process_saves_is_found_in_a_queue_that_has_had_some() {
     if is_excluded("locks::a_delivery_that_the_service_does_not_count_finds_the_saved_text") {
@@ -313,7 +315,8 @@ async fn the_connection_for_renewals_of_a_short_lease_is_opened_beforehand() {
 #[message(queue = "joins", kind = "join")]
 struct Join {}
 
-/// Ends the job of the only message, whose deletion is lost and whose delivery is not counted, and returns how often its handler runs.
+/// Ends the job of the only message, whose deletion is lost and whose delivery is not counted, and returns
+/// how often its handler runs.
 async fn runs_of_an_uncounted_job(bench: &Bench, storage: Faulty, is_child: bool) -> u32 {
     let runs = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&runs);

@@ -56,7 +56,8 @@ async fn settings_of_a_queue_that_is_created_anew_survive_a_slow_deletion() {
     }
 }
 
-// It had its number as its id, and the first message of the new queue has the same: it came with the text that was saved for the other one.
+// It had its number as its id, and the first message of the new queue has the same: it came with the text
+// that was saved for the other one.
 #[tokio::test]
 async fn message_of_a_queue_that_is_created_anew_has_nothing_of_one_before() {
     let bench = Bench::new();

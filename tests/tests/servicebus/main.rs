@@ -1,5 +1,5 @@
-//! Service Bus as a storage, on the emulator: what differs from other storages, and what happens when links, connections and
-//! answers are lost. The promises of the port are tried in `conformance`.
+//! Service Bus as a storage, on the emulator: what differs from other storages, and what happens when links,
+//! connections and answers are lost. The promises of the port are tried in `conformance`.
 
 #![allow(clippy::unwrap_used)]
 

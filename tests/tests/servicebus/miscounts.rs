@@ -1,4 +1,5 @@
-//! Answers of the management API that are wrong: a count of 0 is no proof that a queue is empty, and 404 none that it is missing.
+//! Answers of the management API that are wrong: a count of 0 is no proof that a queue is empty, and 404 none
+//! that it is missing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,8 @@ use serde_json::json;
 use super::jobs::{Work, kill, work};
 use super::{Bench, MINUTE, later};
 
-/// Wrong answers to each question for a queue: that it has no messages; that there is none, by the service and by a gateway on the way.
+/// Wrong answers to each question for a queue: that it has no messages; that there is none, by the service
+/// and by a gateway on the way.
 const LIES: [(&str, u16); 3] = [("miscount", 200), ("error", 404), ("page", 404)];
 
 impl Bench {
@@ -51,7 +53,8 @@ async fn payloads_stay_while_a_queue_that_counts_as_empty_has_a_message() {
     }
 }
 
-// The count, which was too low, proved that no letter was missing: the payloads of those that another process held were deleted.
+// The count, which was too low, proved that no letter was missing: the payloads of those that another process
+// held were deleted.
 #[tokio::test]
 async fn payloads_stay_while_another_process_holds_a_dead_letter() {
     if is_excluded("miscounts::payloads_stay_while_another_process_holds_a_dead_letter") {
@@ -78,7 +81,8 @@ async fn payloads_stay_while_another_process_holds_a_dead_letter() {
     assert!(fault.hits() > 0);
 }
 
-// It was deleted with the shard in which it waited for the end of its delay, which no look at visible messages shows.
+// It was deleted with the shard in which it waited for the end of its delay, which no look at visible
+// messages shows.
 #[tokio::test]
 async fn a_former_shard_that_counts_as_empty_keeps_its_delayed_message() {
     if is_excluded("miscounts::a_former_shard_that_counts_as_empty_keeps_its_delayed_message") {

@@ -26,7 +26,8 @@ with ServiceBusClient.from_connection_string(sys.argv[1]) as client:
         sender.send_messages(ServiceBusMessage(sys.argv[2], session_id=session))
 ";
 
-// The stack of a thread of the worker overflowed, which ended the process, and the next one that received the message.
+// The stack of a thread of the worker overflowed, which ended the process, and the next one that received the
+// message.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_with_deeply_nested_values_is_a_dead_letter_and_the_next_one_is_handled() {
     for (bench, session) in [(Bench::new(), ""), (Bench::of_sessions(), "s")] {

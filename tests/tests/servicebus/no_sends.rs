@@ -1,4 +1,5 @@
-//! Queues that take no sends, and so no copy of a message that is put back: one that has reached its size, and one that an operator drains.
+//! Queues that take no sends, and so no copy of a message that is put back: one that has reached its size,
+//! and one that an operator drains.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -70,7 +71,8 @@ async fn queue_that_takes_no_sends_takes_jobs_back() {
     }
 }
 
-// A refusal at the commit hid that, and the job came again when its lock ended, without its text and its attempt.
+// A refusal at the commit hid that, and the job came again when its lock ended, without its text and its
+// attempt.
 #[tokio::test]
 async fn queue_that_refuses_a_copy_at_the_commit_takes_jobs_back() {
     for (condition, active, scheduled) in

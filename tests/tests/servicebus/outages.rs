@@ -1,5 +1,5 @@
-//! Outages of what is beside a queue: the blobs, the management API, the coordinator of transactions; and locks that are lost before
-//! their time.
+//! Outages of what is beside a queue: the blobs, the management API, the coordinator of transactions; and
+//! locks that are lost before their time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -99,8 +99,8 @@ async fn an_outage_of_the_blobs_costs_no_delivery_without_sessions() {
     assert_eq!(bench.count("deadLetters"), 0);
 }
 
-// Each message asked for itself; and a process that had been idle for hours took its last answer, and ran a job without the checkpoint that
-// another one had saved.
+// Each message asked for itself; and a process that had been idle for hours took its last answer, and ran a
+// job without the checkpoint that another one had saved.
 #[tokio::test]
 async fn messages_share_a_question_about_texts_and_wait_for_its_answer() {
     let bench = Bench::new();
@@ -245,7 +245,8 @@ async fn a_lock_that_is_lost_with_the_connection_does_not_count_as_a_completion(
     assert_eq!(bench.count("active"), 1);
 }
 
-// They were kept back for some seconds, and the next get, which found none, was taken for the end: the list was empty, or a part.
+// They were kept back for some seconds, and the next get, which found none, was taken for the end: the list
+// was empty, or a part.
 #[tokio::test]
 async fn dead_letters_that_are_kept_back_for_the_blobs_are_listed() {
     let bench = Bench::with(json!({ "LockDuration": "PT5S" }), &[]);

@@ -184,7 +184,8 @@ async fn a_queue_is_cleared_and_counted_while_messages_come() {
     drop(putting);
 }
 
-// In sessions a put-back changes no message: a look showed each job as it was sent, and one that was held for its back-off as visible.
+// In sessions a put-back changes no message: a look showed each job as it was sent, and one that was held for
+// its back-off as visible.
 #[tokio::test]
 async fn look_at_a_session_shows_what_was_saved_for_its_message() {
     let bench = Bench::of_sessions();

@@ -148,7 +148,8 @@ async fn a_busy_worker_drains_nothing_and_completes_in_ranges() {
         let now = bench.emulator.frames();
         now[name].as_u64().unwrap() - before[name].as_u64().unwrap()
     });
-    // One drain ends the credit of the worker, which is idle now and then: far from the service, or on a busy machine.
+    // One drain ends the credit of the worker, which is idle now and then: far from the service, or on a busy
+    // machine.
     assert!(drains <= JOBS as u64 / 8, "{drains} drains");
     assert!(settlements < JOBS as u64 * 3 / 4, "{settlements} settlements of {JOBS} messages");
 }

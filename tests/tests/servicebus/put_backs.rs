@@ -109,7 +109,8 @@ async fn a_transaction_without_an_answer_holds_up_no_completion() {
     assert_eq!(bench.count("active"), 0);
 }
 
-// Each waited for the answers to all before it: of 64 jobs that failed together, the last came back without their delay.
+// Each waited for the answers to all before it: of 64 jobs that failed together, the last came back without
+// their delay.
 #[tokio::test(flavor = "multi_thread")]
 async fn put_backs_do_not_wait_in_one_line() {
     let bench = Bench::new();
@@ -196,7 +197,8 @@ async fn only_a_rollback_says_that_nothing_was_done() {
     }
 }
 
-// The client rolls a transaction back whose discharge was refused, and the answer was taken for that to the next request.
+// The client rolls a transaction back whose discharge was refused, and the answer was taken for that to the
+// next request.
 #[tokio::test]
 async fn coordinator_that_has_refused_a_discharge_is_not_used_again() {
     let bench = Bench::new();
@@ -280,7 +282,8 @@ async fn long_message_of_another_program_is_put_back_in_its_session() {
     }
 }
 
-// The last step alone was reported: a lost lock said that nothing was changed, and the payload to which the new text referred was deleted.
+// The last step alone was reported: a lost lock said that nothing was changed, and the payload to which the
+// new text referred was deleted.
 #[tokio::test]
 async fn put_back_that_fails_after_its_text_was_stored_is_in_doubt() {
     let lost = json!({ "condition": "com.microsoft:message-lock-lost", "performed": false });

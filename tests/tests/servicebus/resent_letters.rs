@@ -23,8 +23,9 @@ with ServiceBusClient.from_connection_string(sys.argv[1]) as client:
         receiver.complete_message(message)
 ";
 
-/// D4: the payload of a dead letter has a blob of its own, of which the body of the message knows nothing. A letter of a message that was
-/// sent again named the digest of another body, and was lost when it was sent again.
+/// D4: the payload of a dead letter has a blob of its own, of which the body of the message knows nothing. A
+/// letter of a message that was sent again named the digest of another body, and was lost when it was sent
+/// again.
 #[tokio::test]
 async fn a_dead_letter_that_a_stock_tool_resends_has_its_payload() {
     for bench in [Bench::new(), Bench::of_sessions()] {

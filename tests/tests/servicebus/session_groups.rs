@@ -1,4 +1,5 @@
-//! The session and the `message-id` of what is put without a sender: continuations of batches, and dead letters that are put back.
+//! The session and the `message-id` of what is put without a sender: continuations of batches, and dead
+//! letters that are put back.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Sessions that are lost: locks that run out, links and connections that end, answers that do not come, and processes that stand still
-//! or are killed.
+//! Sessions that are lost: locks that run out, links and connections that end, answers that do not come, and
+//! processes that stand still or are killed.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -141,7 +141,8 @@ async fn a_handler_hears_that_its_session_was_released_because_nothing_renewed_i
     timeout(MINUTE / 2, revoked).await.expect("it does not hear of it");
 }
 
-// The client waited for the peer's word of the end of the WebSocket before it told of the end of the connection.
+// The client waited for the peer's word of the end of the WebSocket before it told of the end of the
+// connection.
 #[tokio::test]
 async fn a_web_socket_that_falls_silent_is_a_lost_session() {
     let bench = Bench::of_sessions_with(json!({ "LockDuration": "PT5M" }));

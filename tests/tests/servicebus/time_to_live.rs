@@ -1,4 +1,5 @@
-//! The time to live of a message that is put back: the service counts it anew from the copy on, by what the copy says.
+//! The time to live of a message that is put back: the service counts it anew from the copy on, by what the
+//! copy says.
 
 use std::time::{Duration, SystemTime};
 
@@ -8,7 +9,8 @@ use super::{Bench, MINUTE, python};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// Sends a message that lives for an hour. Stock clients write its life into the header, and into two properties.
+/// Sends a message that lives for an hour. Stock clients write its life into the header, and into two
+/// properties.
 const SEND: &str = "
 import datetime, sys
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -33,7 +35,8 @@ impl Bench {
     }
 }
 
-// The copy had the rest of the life in its header, and the whole life in two properties, which the service reads.
+// The copy had the rest of the life in its header, and the whole life in two properties, which the service
+// reads.
 #[tokio::test]
 async fn message_of_a_stock_client_that_is_put_back_ends_when_its_sender_said() {
     let bench = Bench::new();

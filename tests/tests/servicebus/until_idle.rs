@@ -1,4 +1,5 @@
-//! Workers that run until they are idle, on queues whose messages are late: they end only when nothing visible is left.
+//! Workers that run until they are idle, on queues whose messages are late: they end only when nothing
+//! visible is left.
 
 use std::sync::Arc;
 use std::time::Duration;

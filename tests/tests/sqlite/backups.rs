@@ -23,7 +23,8 @@ async fn a_backup_of_a_store_in_use_is_a_store() {
     assert_eq!(peeked.len(), 20);
 }
 
-/// A newer release has migrated the file and was killed, and the copy is put back beside its log: SQLite takes the log for that of the copy.
+/// A newer release has migrated the file and was killed, and the copy is put back beside its log: SQLite
+/// takes the log for that of the copy.
 #[tokio::test]
 async fn copy_that_is_put_back_beside_a_log_stays_as_it_is() {
     let folder = folder();

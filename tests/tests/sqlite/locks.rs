@@ -112,7 +112,8 @@ async fn a_long_lock_ends_in_a_timeout_that_says_nothing_was_done() {
     impatient.queues().put(&queue(), PutMessage::new("x")).await.unwrap();
 }
 
-// I19, F72: the renewer of a lease waits for a part of the lease, and another process may hold the lock for longer.
+// I19, F72: the renewer of a lease waits for a part of the lease, and another process may hold the lock for
+// longer.
 #[tokio::test]
 async fn renewal_that_is_given_up_during_a_lock_is_not_made_after_it() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Effects of processes on each other's SQLite storage: they upgrade its schema (F66), copy its files (F68), and are
-//! forked (F69).
+//! Effects of processes on each other's SQLite storage: they upgrade its schema (F66), copy its files (F68),
+//! and are forked (F69).
 
 use std::path::Path;
 use std::process::Command;
@@ -113,8 +113,8 @@ fn part_look() {
     say!("{rows}");
 }
 
-// Reading the file ends SQLite's locks on it in this process. SQLite since 3.51 no longer takes the other process for the last
-// to close it; an older one in another program may, and would delete the log.
+// Reading the file ends SQLite's locks on it in this process. SQLite since 3.51 no longer takes the other
+// process for the last to close it; an older one in another program may, and would delete the log.
 // F68
 #[tokio::test]
 async fn copying_an_open_file_loses_nothing() {

@@ -54,7 +54,8 @@ async fn workers_keep_polling_during_an_open_transaction() {
     assert_eq!(report.completed, 1);
 }
 
-// A clock of its own could not doubt a wall clock that is wrong for a moment, and all processes would follow it.
+// A clock of its own could not doubt a wall clock that is wrong for a moment, and all processes would follow
+// it.
 #[tokio::test]
 async fn a_send_in_a_transaction_uses_the_time_of_the_open_store() {
     let folder = tempfile::tempdir().unwrap();
@@ -146,7 +147,8 @@ async fn deferred_transaction_is_refused_until_it_holds_the_write_lock() {
     assert_eq!(queue.approximate_len().await.unwrap(), 3);
 }
 
-/// A savepoint, or a transaction that another library has begun on the connection, is as good as a `Transaction`.
+/// A savepoint, or a transaction that another library has begun on the connection, is as good as a
+/// `Transaction`.
 #[tokio::test]
 async fn send_joins_whatever_transaction_is_open_on_the_connection() {
     let (_folder, path, queue) = opened().await;

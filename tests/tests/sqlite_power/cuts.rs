@@ -77,7 +77,9 @@ pub(crate) fn cut(
     wrong
 }
 
-// I1, F55
+// I1,
+
+// F55
 #[test]
 fn power_cut_loses_nothing_acknowledged() {
     let mut random = random();
@@ -134,8 +136,8 @@ fn disk_that_lies_about_syncs_is_detected() {
     assert!(wrong.iter().any(|what| what.contains("lost")), "{wrong:#?}");
 }
 
-// What the first cut, or a kill before a sync, leaves behind the end of the log stays there, and is neither found again nor
-// taken for damage after the second cut.
+// What the first cut, or a kill before a sync, leaves behind the end of the log stays there, and is neither
+// found again nor taken for damage after the second cut.
 // F55
 #[test]
 fn second_power_cut_during_recovery_is_harmless() {

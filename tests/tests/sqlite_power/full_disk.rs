@@ -1,5 +1,5 @@
-//! No room (F57): an operation without room fails with `Full` and is not done. The store continues when there is room
-//! again, and every acknowledged message exists all the time.
+//! No room (F57): an operation without room fails with `Full` and is not done. The store continues when there
+//! is room again, and every acknowledged message exists all the time.
 
 use std::process::Command;
 
@@ -211,7 +211,8 @@ async fn part_fill() {
 }
 
 // F57
-/// The part runs on a file system of 8 MiB: in memory, in a name space of its own, or in the given folder on a small file system.
+/// The part runs on a file system of 8 MiB: in memory, in a name space of its own, or in the given folder on
+/// a small file system.
 #[test]
 fn store_recovers_from_a_full_file_system() {
     let name = "full_disk::part_fill";

@@ -16,8 +16,8 @@ use crate::workload::{History, State, container, name_of, queue};
 /// The log of a run, replayed up to some moment.
 pub(crate) struct Replay {
     pub(crate) disk: Disk,
-    /// For each task, the latest step that had begun, that was acknowledged, and that was acknowledged at the last
-    /// sync of SQLite's log.
+    /// For each task, the latest step that had begun, that was acknowledged, and that was acknowledged at the
+    /// last sync of SQLite's log.
     began: Vec<usize>,
     acknowledged: Vec<usize>,
     synced: Vec<usize>,
@@ -44,8 +44,9 @@ impl Replay {
         }
     }
 
-    /// Checks that `found` is legal after a power cut now: the queue of each task is at a step that had begun, and
-    /// not before one that had to survive; and no step of a task was done after a missing step of another.
+    /// Checks that `found` is legal after a power cut now: the queue of each task is at a step that had
+    /// begun, and not before one that had to survive; and no step of a task was done after a missing step of
+    /// another.
     pub(crate) fn check(
         &self,
         found: &[Option<State>],
@@ -79,8 +80,8 @@ impl Replay {
     }
 }
 
-/// Checks that `found` is legal after a failure: the acknowledged steps, and besides them only the failed step, if
-/// its error was ambiguous.
+/// Checks that `found` is legal after a failure: the acknowledged steps, and besides them only the failed
+/// step, if its error was ambiguous.
 pub(crate) fn check_after_failure(history: &History, found: Option<&State>) -> Result<(), String> {
     let newest = history.states.last().unwrap().as_ref();
     if found == newest {
@@ -170,8 +171,8 @@ fn look_at(connection: &Connection, task: usize) -> Option<State> {
     Some(state)
 }
 
-/// Receives every message like a worker, long after all leases have expired, and compares them with the result of
-/// `look`.
+/// Receives every message like a worker, long after all leases have expired, and compares them with the
+/// result of `look`.
 pub(crate) async fn deliver(storage: &Storage, clock: &Arc<ManualClock>, found: &[Option<State>]) {
     clock.advance(Duration::from_secs(3600));
     let options = GetMessages::new(32, Duration::from_secs(3600));

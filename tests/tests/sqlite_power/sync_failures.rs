@@ -1,5 +1,5 @@
-//! Syncs that fail once (F56): the operation fails, the store stops, and no sync is repeated as if it had not failed.
-//! Every acknowledged message exists when the store is opened again, also after a power cut.
+//! Syncs that fail once (F56): the operation fails, the store stops, and no sync is repeated as if it had not
+//! failed. Every acknowledged message exists when the store is opened again, also after a power cut.
 
 use futures_util::future::join_all;
 use jobqueue::sqlite::Synchronous;

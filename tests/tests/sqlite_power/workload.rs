@@ -1,5 +1,5 @@
-//! The work on the storage. Each task uses a queue and a container of its own, step by step, and knows their content
-//! after each step.
+//! The work on the storage. Each task uses a queue and a container of its own, step by step, and knows their
+//! content after each step.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -252,8 +252,8 @@ impl Task {
         self.perform(Some(Some(meant)), blobs.delete_blob(&blob, None)).await
     }
 
-    /// Makes SQLite copy its log into the file in one of its modes, so that the log is written from its beginning
-    /// again.
+    /// Makes SQLite copy its log into the file in one of its modes, so that the log is written from its
+    /// beginning again.
     fn restart_log(&mut self) {
         let way = ["PASSIVE", "RESTART", "TRUNCATE"][self.random.random_range(0..3)];
         let connection = Connection::open(&self.file).unwrap();

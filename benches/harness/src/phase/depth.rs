@@ -1,4 +1,5 @@
-//! Measures the cost of a backlog: the same work with 10 thousand and with a million messages waiting behind it.
+//! Measures the cost of a backlog: the same work with 10 thousand and with a million messages waiting behind
+//! it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +10,8 @@ use super::{Setting, fill};
 use crate::report::Figures;
 use crate::subject::{Result, Subject};
 
-/// The pause between filling and measuring. A disk that has just received half a gigabyte is slow for some seconds,
-/// which is not a cost of the backlog.
+/// The pause between filling and measuring. A disk that has just received half a gigabyte is slow for some
+/// seconds, which is not a cost of the backlog.
 const SETTLING: Duration = Duration::from_secs(10);
 
 pub(super) async fn depth<S: Subject>(setting: &Setting, figures: &mut Figures) -> Result<()> {

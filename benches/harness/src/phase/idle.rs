@@ -1,5 +1,5 @@
-//! Measures the cost of a worker without work, and the memory of a large backlog. Both are measured in a process of
-//! their own.
+//! Measures the cost of a worker without work, and the memory of a large backlog. Both are measured in a
+//! process of their own.
 
 use super::{Setting, fill};
 use crate::child::{Other, Role};

@@ -1,5 +1,5 @@
-//! Processes waiting messages with handlers that do nothing. The clock stops when the last job is handled; then the
-//! worker is stopped, which settles it.
+//! Processes waiting messages with handlers that do nothing. The clock stops when the last job is handled;
+//! then the worker is stopped, which settles it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

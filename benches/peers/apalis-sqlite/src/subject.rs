@@ -1,5 +1,6 @@
-//! apalis-sqlite in the harness. `SqliteStorage::setup` turns syncs off on the one pooled connection that runs it; here it
-//! runs on a pool of its own, so that all connections that send and work keep SQLite's default, FULL.
+//! apalis-sqlite in the harness. `SqliteStorage::setup` turns syncs off on the one pooled connection that
+//! runs it; here it runs on a pool of its own, so that all connections that send and work keep SQLite's
+//! default, FULL.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
-//! awa in the harness, with the queue that its documentation advises for throughput: one that is partitioned. `send_all` copies.
+//! awa in the harness, with the queue that its documentation advises for throughput: one that is partitioned.
+//! `send_all` copies.
 
 use std::path::Path;
 use std::sync::Arc;

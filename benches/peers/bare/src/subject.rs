@@ -1,5 +1,5 @@
-//! The bare loop in the harness. Up to 64 jobs at once, each is deleted separately and awaited. Above that, a batch
-//! is claimed, handled and deleted together.
+//! The bare loop in the harness. Up to 64 jobs at once, each is deleted separately and awaited. Above that, a
+//! batch is claimed, handled and deleted together.
 
 use std::path::Path;
 use std::sync::Arc;

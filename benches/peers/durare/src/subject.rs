@@ -1,5 +1,5 @@
-//! durare in the harness: a job is a workflow without steps on a queue, the least that it can record. Its own connections
-//! use `synchronous = NORMAL`; here it gets a pool with the same settings and FULL.
+//! durare in the harness: a job is a workflow without steps on a queue, the least that it can record. Its own
+//! connections use `synchronous = NORMAL`; here it gets a pool with the same settings and FULL.
 
 use std::path::Path;
 use std::sync::Arc;

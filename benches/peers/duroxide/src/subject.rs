@@ -1,5 +1,5 @@
-//! duroxide in the harness: a job is an orchestration that schedules one activity, since an orchestration itself must do
-//! nothing that has an effect.
+//! duroxide in the harness: a job is an orchestration that schedules one activity, since an orchestration
+//! itself must do nothing that has an effect.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,8 +36,9 @@ pub(crate) struct Thumbnail {
     note: String,
 }
 
-/// Makes all connections that the pool may have sync each commit. duroxide asks for `synchronous = WAL`, which SQLite
-/// takes for NORMAL, and has no setting for it. A pool replaces a connection after ten minutes at the earliest.
+/// Makes all connections that the pool may have sync each commit. duroxide asks for `synchronous = WAL`,
+/// which SQLite takes for NORMAL, and has no setting for it. A pool replaces a connection after ten minutes
+/// at the earliest.
 async fn sync_each_commit(store: &SqliteProvider) -> Result<()> {
     let pool = store.get_pool();
     let mut connections = Vec::new();

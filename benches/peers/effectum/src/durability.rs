@@ -1,7 +1,8 @@
-//! effectum opens its connections itself and has no setting for the journal or for syncs: as shipped it asks for
-//! `journal = wal`, which SQLite ignores (the pragma is `journal_mode`), and `synchronous = normal`. To compare at equal
-//! durability without changing its source, every connection is set up here as SQLite opens it, and an authorizer then
-//! ignores effectum's own pragma. Authorizers run when statements are prepared, not when they run.
+//! effectum opens its connections itself and has no setting for the journal or for syncs: as shipped it asks
+//! for `journal = wal`, which SQLite ignores (the pragma is `journal_mode`), and `synchronous = normal`. To
+//! compare at equal durability without changing its source, every connection is set up here as SQLite opens
+//! it, and an authorizer then ignores effectum's own pragma. Authorizers run when statements are prepared,
+//! not when they run.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;

@@ -1,5 +1,5 @@
-//! effectum through the phases of the harness, at the durability that `BENCH_DURABILITY` names: `full` (the default),
-//! `normal`, or `shipped`.
+//! effectum through the phases of the harness, at the durability that `BENCH_DURABILITY` names: `full` (the
+//! default), `normal`, or `shipped`.
 
 mod durability;
 mod subject;

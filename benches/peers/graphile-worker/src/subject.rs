@@ -1,5 +1,6 @@
-//! graphile_worker in the harness, with what its guide advises for throughput: a local queue and batched completions. With `BENCH_RECOVERY` its
-//! recovery of jobs of dead workers, which is off by default, is on: the variable is the number of seconds without a heartbeat.
+//! graphile_worker in the harness, with what its guide advises for throughput: a local queue and batched
+//! completions. With `BENCH_RECOVERY` its recovery of jobs of dead workers, which is off by default, is on:
+//! the variable is the number of seconds without a heartbeat.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,6 @@
-//! River in the harness, as its README shows it, with the quickest fetching that it allows. `BENCH_RESCUE_AFTER` is the
-//! number of seconds after which a job counts as stuck, instead of River's default of an hour.
+//! River in the harness, as its README shows it, with the quickest fetching that it allows.
+//! `BENCH_RESCUE_AFTER` is the number of seconds after which a job counts as stuck, instead of River's
+//! default of an hour.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -93,8 +93,9 @@ impl JobError {
         Self::new(Verdict::Snooze(wait), Snoozed.into())
     }
 
-    /// Returns a [`snooze`](Self::snooze) with its cause, such as the answer of a service that asked for it. The cause is kept with the message as its last
-    /// error, which `jobqueue explain` and `jobqueue peek` show; a snooze without one leaves the last error as it is.
+    /// Returns a [`snooze`](Self::snooze) with its cause, such as the answer of a service that asked for it.
+    /// The cause is kept with the message as its last error, which `jobqueue explain` and `jobqueue peek`
+    /// show; a snooze without one leaves the last error as it is.
     ///
     /// ```
     /// use jobqueue::JobError;

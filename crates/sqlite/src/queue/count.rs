@@ -36,7 +36,8 @@ pub(crate) const HIDDEN_EXPIRED: &str =
     "SELECT coalesce(sum(leased = 0), 0), coalesce(sum(leased = 1), 0), coalesce(sum(leased = 2), 0)
     FROM jobqueue_message INDEXED BY jobqueue_message_expiry
     WHERE expires_at <= ?2 AND queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at < ?3";
-/// The first of those that were put back, by its number and by whether it could be received at once: numbers grow with time, and stand in the index.
+/// The first of those that were put back, by its number and by whether it could be received at once: numbers
+/// grow with time, and stand in the index.
 pub(crate) const FIRST_BACKING_OFF: &str = "SELECT min(((id & 2199023255551) << 1) | ((id >> 41) & 1)) FROM jobqueue_message
     WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at < ?3 AND leased = 2 AND id NOT IN
         (SELECT id FROM jobqueue_message INDEXED BY jobqueue_message_expiry WHERE expires_at <= ?2 AND queue = ?1)";

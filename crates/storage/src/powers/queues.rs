@@ -220,7 +220,8 @@ pub struct StateCounts {
     pub backing_off: u64,
     /// The messages that are leased: they run, or wait in a worker for their turn.
     pub running: u64,
-    /// The time at which the oldest of the messages that [back off](Self::backing_off) was put; `None` if there is none.
+    /// The time at which the oldest of the messages that [back off](Self::backing_off) was put; `None` if
+    /// there is none.
     #[serde(skip)]
     pub oldest_backing_off: Option<SystemTime>,
 }

@@ -1,11 +1,13 @@
-//! A job that exists if and only if a row of yours does, and one that is done if and only if its effect is there, each in one transaction of sqlx on SQLite.
+//! A job that exists if and only if a row of yours does, and one that is done if and only if its effect is
+//! there, each in one transaction of sqlx on SQLite.
 //!
 //! ```text
 //! cargo run --manifest-path examples/drivers/Cargo.toml
 //! ```
 //!
-//! Teaches to join a transaction that another library has begun: sqlx lends the handle of its connection, and `in_sqlite` and
-//! `complete_in_sqlite` take any connection of `rusqlite`, also one over such a handle. Prints
+//! Teaches to join a transaction that another library has begun: sqlx lends the handle of its connection, and
+//! `in_sqlite` and `complete_in_sqlite` take any connection of `rusqlite`, also one over such a handle.
+//! Prints
 //!
 //! ```text
 //! rolled back: 0 users, 0 welcomed, 0 jobs
@@ -43,8 +45,9 @@ async fn join<T>(
     act: impl FnOnce(&rusqlite::Connection) -> Result<T, Error>,
 ) -> Result<T, Failure> {
     let mut locked = transaction.lock_handle().await?;
-    // SAFETY: the handle is valid and of this process's only copy of SQLite. While it is locked, the thread of sqlx does not use
-    // it, and `connection` is dropped before the lock. A connection made in this way does not close the handle.
+    // SAFETY: the handle is valid and of this process's only copy of SQLite. While it is locked, the thread
+    // of sqlx does not use it, and `connection` is dropped before the lock. A connection made in this way
+    // does not close the handle.
     let connection = unsafe { rusqlite::Connection::from_handle(locked.as_raw_handle().as_ptr()) }?;
     Ok(act(&connection)?)
 }

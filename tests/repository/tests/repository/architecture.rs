@@ -54,8 +54,8 @@ fn module(file: &Path) -> String {
     first.trim_end_matches(".rs").to_owned()
 }
 
-/// Returns the names after `crate::` in code, without comments and documentation. Types that the crate root re-exports
-/// count for the module they come from.
+/// Returns the names after `crate::` in code, without comments and documentation. Types that the crate root
+/// re-exports count for the module they come from.
 fn uses(text: &str, roots: &BTreeMap<String, String>) -> BTreeSet<String> {
     let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     let code: String =
@@ -164,8 +164,8 @@ fn modules_use_only_what_the_table_allows() {
     assert!(wrong.is_empty(), "the import table is broken:\n{}", wrong.join("\n"));
 }
 
-/// A reader finds all methods of these types in two files at most; what else is done with them are functions of the
-/// module that it concerns.
+/// A reader finds all methods of these types in two files at most; what else is done with them are functions
+/// of the module that it concerns.
 #[test]
 fn the_queues_core_and_the_leased_job_have_few_impl_blocks() {
     for name in ["QueueCore", "LeasedJob"] {
@@ -181,7 +181,8 @@ fn the_queues_core_and_the_leased_job_have_few_impl_blocks() {
 const NOT_SIMULATED: &[&str] =
     &["jobqueue-derive", "crates/cli", "crates/conformance", "crates/dashboard", "crates/opentelemetry"];
 
-/// The sources of randomness, which make a run differ from the last one, and the modules or crates that may use each.
+/// The sources of randomness, which make a run differ from the last one, and the modules or crates that may
+/// use each.
 const CHANCE: &[(&str, &[&str])] = &[
     ("rand::r", &["runtime", "testing"]),
     ("RngExt", &["runtime", "testing"]),

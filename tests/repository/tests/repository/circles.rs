@@ -1,4 +1,5 @@
-//! In no crate do modules use each other in a circle, and hardly any files; and crates depend only on those below them.
+//! In no crate do modules use each other in a circle, and hardly any files; and crates depend only on those
+//! below them.
 //!
 //! A use is a path that begins with `crate`, `self` or `super`. Code of tests does not count.
 
@@ -94,7 +95,8 @@ fn product_code(text: &str) -> String {
     code
 }
 
-/// Returns the paths in code that begin with `crate`, `self` or `super`, with the branches of trees in braces.
+/// Returns the paths in code that begin with `crate`, `self` or `super`, with the branches of trees in
+/// braces.
 fn paths(code: &str) -> Vec<Vec<&str>> {
     let mut found = Vec::new();
     for first in ["crate", "self", "super"] {

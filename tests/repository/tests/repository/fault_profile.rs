@@ -6,8 +6,8 @@ use std::path::Path;
 
 use crate::root;
 
-/// The calls of `Faulty::quiet` by file. A comment above each says why the test needs a storage without latency: a
-/// refusal that certainly changed nothing, an immediate answer, real time, or too many calls.
+/// The calls of `Faulty::quiet` by file. A comment above each says why the test needs a storage without
+/// latency: a refusal that certainly changed nothing, an immediate answer, real time, or too many calls.
 const QUIET: &[(&str, usize)] = &[
     ("jobqueue/src/history/tests.rs", 2),
     ("jobqueue/src/lease/operation/tests.rs", 1),

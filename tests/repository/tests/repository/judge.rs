@@ -1,4 +1,5 @@
-//! Checks that each sentence of the judge of the worlds is shown to be reported: a defect is planted, or evidence of one.
+//! Checks that each sentence of the judge of the worlds is shown to be reported: a defect is planted, or
+//! evidence of one.
 
 use std::collections::BTreeSet;
 use std::fs;

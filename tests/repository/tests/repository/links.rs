@@ -100,7 +100,8 @@ fn no_registry_is_named() {
     }
 }
 
-/// Checks that each undone fix of tests/mutants still has its place in the code, and that the tests that it names exist.
+/// Checks that each undone fix of tests/mutants still has its place in the code, and that the tests that it
+/// names exist.
 #[test]
 #[cfg(target_os = "linux")] // The text of the code is the same everywhere.
 fn every_mutant_fits_the_code() {

@@ -1,4 +1,5 @@
-//! The repository itself: its structure, packages, links, prose and the matrix of its tests. Nothing of the library is linked.
+//! The repository itself: its structure, packages, links, prose and the matrix of its tests. Nothing of the
+//! library is linked.
 
 #![allow(clippy::unwrap_used)] // A step that fails fails its test.
 

@@ -1,4 +1,5 @@
-//! Checks the matrix of `tests/README.md`: every number has a row, and the rows agree with the comments above tests.
+//! Checks the matrix of `tests/README.md`: every number has a row, and the rows agree with the comments above
+//! tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -118,7 +119,8 @@ fn rows(matrix: &str) -> BTreeMap<String, BTreeSet<String>> {
     rows
 }
 
-/// Returns whether a test stands beside the code that it tests. There no comment names a number: only the row names the test.
+/// Returns whether a test stands beside the code that it tests. There no comment names a number: only the row
+/// names the test.
 fn is_beside_code(test: &str) -> bool {
     !test.starts_with("tests/")
 }

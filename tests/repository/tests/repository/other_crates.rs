@@ -1,4 +1,5 @@
-//! `jobqueue` in one dependency graph with the crates that bring SQLite themselves: the guide's table, resolved by Cargo.
+//! `jobqueue` in one dependency graph with the crates that bring SQLite themselves: the guide's table,
+//! resolved by Cargo.
 //!
 //! Cargo reads the registry's index for it. Without a network it uses what the machine has.
 

@@ -152,8 +152,8 @@ fn our_crates_require_each_other_in_one_version() {
     assert!(checked > 20, "the test reads the manifests wrongly: {checked}");
 }
 
-/// Checks the content of the packages. The workflow `ci` proves that they build: cargo does everything except the
-/// upload.
+/// Checks the content of the packages. The workflow `ci` proves that they build: cargo does everything except
+/// the upload.
 #[test]
 fn packages_have_what_readers_need_and_no_tests() {
     let published: Vec<String> =

@@ -7,8 +7,9 @@ use crate::{root, rust_files};
 /// Words of SQL that look like a call.
 const FORMS: [&str; 5] = ["ARRAY", "coalesce", "extract", "greatest", "least"];
 
-/// The functions of the schema set a path of their own, which a test of the storage checks. The path of a statement is that of the session, which a pooler
-/// and the application's transaction share with others. Operators have arguments of their exact types, or are called by schema too.
+/// The functions of the schema set a path of their own, which a test of the storage checks. The path of a
+/// statement is that of the session, which a pooler and the application's transaction share with others.
+/// Operators have arguments of their exact types, or are called by schema too.
 #[test]
 fn statements_call_functions_by_their_schema() {
     let comment_or_text = Regex::new(r#"(?s)'"'|//[^\n]*|"((?:[^"\\]|\\.)*)""#).unwrap();

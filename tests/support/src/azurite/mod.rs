@@ -1,8 +1,8 @@
 //! Azurite, Microsoft's emulator of Azure Storage, installed and started by the tests.
 //!
-//! It is installed once by the committed lockfile, and listens on free ports, so that any number of test programs can
-//! run at once. It ends together with the test program, in every case, and leaves nothing behind: it watches its
-//! standard input, whose other end the test program holds.
+//! It is installed once by the committed lockfile, and listens on free ports, so that any number of test
+//! programs can run at once. It ends together with the test program, in every case, and leaves nothing
+//! behind: it watches its standard input, whose other end the test program holds.
 
 mod tls;
 

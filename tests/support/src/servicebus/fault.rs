@@ -4,9 +4,10 @@ use serde_json::Value;
 
 use super::control::Control;
 
-/// A fault that the emulator applies to calls of one operation: it drops the answer, delays or holds it, refuses the
-/// call, or ends the link, session or connection. `servicebus/README.md` lists operations, actions and fields. It
-/// stays planned until it has occurred as often as it should, also when this value is dropped.
+/// A fault that the emulator applies to calls of one operation: it drops the answer, delays or holds it,
+/// refuses the call, or ends the link, session or connection. `servicebus/README.md` lists operations,
+/// actions and fields. It stays planned until it has occurred as often as it should, also when this value is
+/// dropped.
 #[derive(Debug)]
 pub struct Fault<'a> {
     control: &'a Control,
@@ -19,8 +20,8 @@ impl<'a> Fault<'a> {
         Self { control, id }
     }
 
-    /// Waits until the fault has struck at least `count` times; returns how often it has struck. It blocks for at most
-    /// 30 seconds.
+    /// Waits until the fault has struck at least `count` times; returns how often it has struck. It blocks
+    /// for at most 30 seconds.
     ///
     /// # Panics
     /// When the emulator has ended.

@@ -56,8 +56,8 @@ impl Lockstep {
         )
     }
 
-    /// Begins with an empty namespace at a time, in milliseconds since 1970. `seed` determines all that is random. `options` are those of
-    /// `servicebus/README.md`, in camel case.
+    /// Begins with an empty namespace at a time, in milliseconds since 1970. `seed` determines all that is
+    /// random. `options` are those of `servicebus/README.md`, in camel case.
     ///
     /// # Panics
     /// When the emulator has ended, here and in all methods below.
@@ -89,7 +89,8 @@ impl Lockstep {
         self.tell(b'C', &number.to_be_bytes());
     }
 
-    /// Ends a link of a connection (`detach`), its session (`end-session`) or the connection (`close-connection`) with an error.
+    /// Ends a link of a connection (`detach`), its session (`end-session`) or the connection
+    /// (`close-connection`) with an error.
     pub fn strike(&mut self, number: u32, action: &str, choice: u32) {
         self.tell(
             b'K',
@@ -107,8 +108,8 @@ impl Lockstep {
         (status.expect("a status"), answer[end + 1..].to_vec())
     }
 
-    /// Lets the emulator do everything that it was told; returns what it says, and the time at which it has something to do again, in
-    /// milliseconds since 1970.
+    /// Lets the emulator do everything that it was told; returns what it says, and the time at which it has
+    /// something to do again, in milliseconds since 1970.
     pub fn settle(&mut self) -> (Vec<Said>, Option<f64>) {
         self.tell(b'S', &[]);
         let answer: Value = serde_json::from_slice(&self.hear(b's')).expect("JSON");

@@ -1,11 +1,12 @@
-//! The emulator of Service Bus in `servicebus/`, installed and started by the tests; or the gateway before a namespace.
+//! The emulator of Service Bus in `servicebus/`, installed and started by the tests; or the gateway before a
+//! namespace.
 //!
-//! It listens on free ports, so that any number of test programs can run at once. It ends with the test program, however
-//! that ends, because it watches its standard input, whose other end the test program holds.
+//! It listens on free ports, so that any number of test programs can run at once. It ends with the test
+//! program, however that ends, because it watches its standard input, whose other end the test program holds.
 //!
-//! `JOBQUEUE_TEST_SERVICEBUS` names a namespace by its connection string: then the same tests run there. The gateway passes on
-//! what clients and the namespace say, plants the faults, and deletes its queues at its end. With the value `emulator` it starts
-//! an emulator and takes that for the namespace.
+//! `JOBQUEUE_TEST_SERVICEBUS` names a namespace by its connection string: then the same tests run there. The
+//! gateway passes on what clients and the namespace say, plants the faults, and deletes its queues at its
+//! end. With the value `emulator` it starts an emulator and takes that for the namespace.
 
 mod control;
 mod fault;
@@ -84,7 +85,8 @@ impl ServiceBus {
         Self::run("main.js", arguments, &[])
     }
 
-    /// Starts the gateway before an emulator of its own, whatever the environment says, with further arguments.
+    /// Starts the gateway before an emulator of its own, whatever the environment says, with further
+    /// arguments.
     ///
     /// # Panics
     /// As [`shared`](Self::shared).
@@ -153,8 +155,8 @@ impl ServiceBus {
         format!("Endpoint=sb://localhost:{};{keys}", self.tls_port())
     }
 
-    /// Creates a queue, or changes its settings, which have the names of the management API (`LockDuration`, …). The
-    /// limits of the service do not apply here: a lock may last 100 ms (`PT0.1S`).
+    /// Creates a queue, or changes its settings, which have the names of the management API (`LockDuration`,
+    /// …). The limits of the service do not apply here: a lock may last 100 ms (`PT0.1S`).
     ///
     /// # Panics
     /// When the emulator refuses the settings.
@@ -162,7 +164,8 @@ impl ServiceBus {
         self.control.call("PUT", &format!("queues/{name}"), &settings);
     }
 
-    /// Returns the settings, counts and messages of a queue, or of a dead-letter sub-queue (`NAME%2F$DeadLetterQueue`).
+    /// Returns the settings, counts and messages of a queue, or of a dead-letter sub-queue
+    /// (`NAME%2F$DeadLetterQueue`).
     ///
     /// # Panics
     /// When there is no such queue.
@@ -196,8 +199,8 @@ impl ServiceBus {
         self.control.call("DELETE", "faults", &Value::Null);
     }
 
-    /// Ends at once the links of an entity, or what carries them (`detach`, `end-session`, `close-connection`, `abort`,
-    /// `freeze`); returns how many were struck. `None` stands for all entities.
+    /// Ends at once the links of an entity, or what carries them (`detach`, `end-session`,
+    /// `close-connection`, `abort`, `freeze`); returns how many were struck. `None` stands for all entities.
     ///
     /// # Panics
     /// When the emulator does not know the action.
@@ -206,7 +209,8 @@ impl ServiceBus {
         answer["struck"].as_u64().expect("a number")
     }
 
-    /// Stops the emulator's clock at the machine's time: it passes only by [`advance`](Self::advance), however slow the machine is.
+    /// Stops the emulator's clock at the machine's time: it passes only by [`advance`](Self::advance),
+    /// however slow the machine is.
     ///
     /// # Panics
     /// When the emulator has ended.
@@ -222,7 +226,8 @@ impl ServiceBus {
         self.control.call("POST", "clock", &json!({ "advance": by.as_millis() }));
     }
 
-    /// Waits until the emulator has seen at least `count` calls of an operation on an entity; returns how many it has seen.
+    /// Waits until the emulator has seen at least `count` calls of an operation on an entity; returns how
+    /// many it has seen.
     ///
     /// # Panics
     /// When the emulator has ended.
@@ -249,8 +254,8 @@ impl ServiceBus {
         self.control.get("links")
     }
 
-    /// Returns the number of frames that clients have sent: `transfers`, `flows`, `drains` among them, `dispositions`, `detaches`,
-    /// and those among them of `unattached` handles.
+    /// Returns the number of frames that clients have sent: `transfers`, `flows`, `drains` among them,
+    /// `dispositions`, `detaches`, and those among them of `unattached` handles.
     ///
     /// # Panics
     /// When the emulator has ended.
@@ -329,8 +334,8 @@ pub fn source() -> PathBuf {
     node::source("servicebus")
 }
 
-/// Returns the folder `node_modules` of the emulator and of the stock client for JavaScript, which are installed if they
-/// are missing.
+/// Returns the folder `node_modules` of the emulator and of the stock client for JavaScript, which are
+/// installed if they are missing.
 ///
 /// # Panics
 /// Without Node or npm, and when npm cannot install them.

@@ -58,8 +58,8 @@ pub fn namespace() -> Option<String> {
     given().filter(|value| value != EMULATOR)
 }
 
-/// Returns whether a test is in [`EXCLUDED`] and runs on a real namespace, whose clock cannot be moved; prints the
-/// reason then.
+/// Returns whether a test is in [`EXCLUDED`] and runs on a real namespace, whose clock cannot be moved;
+/// prints the reason then.
 ///
 /// # Panics
 /// When the list does not have that test: a guard without a reason is a mistake.

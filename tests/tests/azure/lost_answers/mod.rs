@@ -1,5 +1,5 @@
-//! Answers that are lost, late, cut off, garbled, huge or hostile (FAULTS section 1), with Azurite behind a proxy:
-//! the operation really happens, and the test checks what the adapter says about it.
+//! Answers that are lost, late, cut off, garbled, huge or hostile (FAULTS section 1), with Azurite behind a
+//! proxy: the operation really happens, and the test checks what the adapter says about it.
 
 mod wrong_answers;
 
@@ -91,7 +91,8 @@ fn change(text: Option<&str>) -> UpdateMessage {
     UpdateMessage::new(MINUTE).with_text(text.map(str::to_owned))
 }
 
-/// F1: the message is stored, and the send reports an unknown outcome. The adapter does not send again by itself.
+/// F1: the message is stored, and the send reports an unknown outcome. The adapter does not send again by
+/// itself.
 #[tokio::test]
 async fn put_without_answer_is_ambiguous_and_not_repeated() {
     let bench = Bench::new().await;
@@ -107,7 +108,8 @@ async fn put_without_answer_is_ambiguous_and_not_repeated() {
     assert_eq!(bench.queue_proxy.count("POST"), 5);
 }
 
-/// F2: no process listens: the request was certainly not applied. F21 is the same for a name that cannot be resolved.
+/// F2: no process listens: the request was certainly not applied. F21 is the same for a name that cannot be
+/// resolved.
 #[tokio::test]
 async fn failed_connection_is_certainly_not_applied() {
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -152,8 +154,8 @@ async fn throttling_and_timeouts_keep_the_requested_pause() {
     assert_eq!(bench.queue_proxy.count("POST"), 3, "nothing is sent twice");
 }
 
-/// F4: a lost get is not repeated, because it would lease more. The message is visible again later, with a higher
-/// count.
+/// F4: a lost get is not repeated, because it would lease more. The message is visible again later, with a
+/// higher count.
 #[tokio::test]
 async fn get_without_answer_is_not_repeated() {
     let bench = Bench::new().await;

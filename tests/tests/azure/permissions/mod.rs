@@ -1,5 +1,5 @@
-//! The guide's table of permissions: each feature runs with exactly the letters that its row names, once its queues and containers
-//! exist. Without one of them it fails with an error that names the letter.
+//! The guide's table of permissions: each feature runs with exactly the letters that its row names, once its
+//! queues and containers exist. Without one of them it fails with an error that names the letter.
 
 mod coordination;
 mod jobs;
@@ -85,7 +85,8 @@ fn worker(storage: &Storage) -> WorkerBuilder {
     Worker::builder(storage.clone())
 }
 
-/// Checks that `feature` works with `letters`, and without each of those in `needed` fails with an error that names it.
+/// Checks that `feature` works with `letters`, and without each of those in `needed` fails with an error that
+/// names it.
 async fn needs(letters: &str, needed: &str, feature: impl AsyncFn(&str) -> Result<(), String>) {
     if let Err(error) = feature(letters).await {
         panic!("{letters}: {error}");

@@ -1,4 +1,5 @@
-//! Two messages of one child: the second waits for the first, of which nothing is written while it runs for a short time.
+//! Two messages of one child: the second waits for the first, of which nothing is written while it runs for a
+//! short time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,7 +15,8 @@ use tokio::time::{Instant, sleep};
 
 use super::{Join, Log, Page, Sheet, Slice, blob, builder, fan_out, join, page, page_join, run, slice};
 
-/// A message that is put, received and deleted, its marker, and a share of the listings of its group. The results are not read.
+/// A message that is put, received and deleted, its marker, and a share of the listings of its group. The
+/// results are not read.
 #[tokio::test(start_paused = true)]
 async fn child_costs_at_most_four_requests() {
     const CHILDREN: u64 = 1_000;
@@ -120,7 +122,8 @@ async fn copy_of_a_lost_request_runs_after_a_minute() {
     assert_eq!((runs, joins), (BTreeMap::from([(0, 1)]), 1));
 }
 
-/// The inner batch takes an hour. A second run of the child would find that its work has begun, and fail for good.
+/// The inner batch takes an hour. A second run of the child would find that its work has begun, and fail for
+/// good.
 // audit 23, coordination B1
 #[tokio::test(start_paused = true)]
 async fn child_that_has_handed_over_runs_once() {
@@ -187,8 +190,8 @@ async fn copy_of_a_child_that_has_handed_over_waits_for_the_inner_batch() {
     assert_eq!(*log.joins.lock().unwrap(), [[Ok(Some(33))]]);
 }
 
-/// A log keeps the order of a key. The copy has run, and comes back in two minutes; the first message, which was held back until then, may
-/// not run before, and claims nothing.
+/// A log keeps the order of a key. The copy has run, and comes back in two minutes; the first message, which
+/// was held back until then, may not run before, and claims nothing.
 #[tokio::test(start_paused = true)]
 async fn copy_in_order_that_is_put_back_does_not_wait_for_the_first_message() {
     let (faulty, began) = (first_put(Fault::DropAnswer(StoreErrorKind::Timeout)), Instant::now());

@@ -171,7 +171,8 @@ fn joins_noted(log: &Log) -> (impl Fn() + Clone + use<>, Arc<Mutex<Vec<usize>>>)
     (move || noted.lock().unwrap().push(joins.lock().unwrap().len()), before)
 }
 
-/// The continuation of the child's first batch has recorded a second one, and not sealed it yet, when the child's second attempt returns.
+/// The continuation of the child's first batch has recorded a second one, and not sealed it yet, when the
+/// child's second attempt returns.
 #[tokio::test(start_paused = true)]
 async fn child_does_not_leave_out_a_batch_that_another_job_is_about_to_seal() {
     let (faulty, log) = (Faulty::new(&in_memory()), Log::default());

@@ -1,4 +1,5 @@
-//! Batches under many faults at once, nested, over shards, and the remains after a sweep. In paused time on memory.
+//! Batches under many faults at once, nested, over shards, and the remains after a sweep. In paused time on
+//! memory.
 
 mod copies;
 mod members;
@@ -114,7 +115,8 @@ fn blob(name: &str) -> BlobName {
     BlobName::new(ContainerName::new("jobqueue-batches").unwrap(), name).unwrap()
 }
 
-/// Failures that are retried, dead letters, second copies of a fifth of the messages, deletions that are lost.
+/// Failures that are retried, dead letters, second copies of a fifth of the messages, deletions that are
+/// lost.
 #[tokio::test(start_paused = true)]
 async fn ten_thousand_children_with_failures_join_once() {
     const CHILDREN: u64 = 10_000;
@@ -176,8 +178,8 @@ struct Sheet {
     data: String,
 }
 
-/// Checks that a duplicate of a child, whose deletion may have failed, does not count as the end of the message that
-/// waits for its second attempt.
+/// Checks that a duplicate of a child, whose deletion may have failed, does not count as the end of the
+/// message that waits for its second attempt.
 async fn a_copy_ends_nothing(size: usize, deletions_fail: bool) {
     let (storage, log) = (in_memory(), Log::default());
     for _ in 0..2 {

@@ -166,7 +166,8 @@ async fn sweep_removes_the_other_batches_when_one_cannot_be_removed() {
     assert_eq!(sweep_batches(&storage, BatchSweepOptions::new()).await.unwrap(), 1);
 }
 
-/// By virtual time: some 600 deletions at the distance of Azure, one after the other, take more than ten seconds.
+/// By virtual time: some 600 deletions at the distance of Azure, one after the other, take more than ten
+/// seconds.
 #[tokio::test(start_paused = true)]
 async fn sweep_deletes_the_blobs_of_a_large_batch_at_once() {
     let (storage, log) = (in_memory(), Log::default());
@@ -180,7 +181,8 @@ async fn sweep_deletes_the_blobs_of_a_large_batch_at_once() {
     assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
 }
 
-/// The note that a batch was swept is written first, so that the next sweep completes one that died at any point.
+/// The note that a batch was swept is written first, so that the next sweep completes one that died at any
+/// point.
 #[tokio::test(start_paused = true)]
 async fn a_sweep_that_is_interrupted_anywhere_is_finished_by_the_next() {
     let mut interrupted = 0;
@@ -300,7 +302,8 @@ async fn child_that_is_redriven_after_an_interrupted_sweep_continues_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn sweep_of_abandoned_batches_leaves_one_that_goes_on() {
-    // Behind the listing of the notes: before the batch is listed by itself, and before the first page that would be deleted.
+    // Behind the listing of the notes: before the batch is listed by itself, and before the first page that
+    // would be deleted.
     for nth in [3, 4] {
         sweep_beside_a_batch_that_goes_on(nth).await;
     }

@@ -13,7 +13,8 @@ use tokio::time::sleep;
 
 use super::{Log, Slice, blob, builder, fan_out, run, slice};
 
-// The deletions got no answer, the worker that remembers the jobs is gone, and an operator has lowered the bound of deliveries.
+// The deletions got no answer, the worker that remembers the jobs is gone, and an operator has lowered the
+// bound of deliveries.
 #[tokio::test(start_paused = true)]
 async fn message_of_a_child_that_is_done_is_no_dead_letter() {
     for undeleted in ["slices", "joins"] {

@@ -77,7 +77,8 @@ impl Candidate {
     async fn stop_in_the_middle_of_an_act(self, term: u64, in_control: bool) {
         let old = self.taken.lock().unwrap().unwrap();
         assert!(in_control);
-        // A process that stands still in the middle of a write to a SQLite file holds up all others; that is another story.
+        // A process that stands still in the middle of a write to a SQLite file holds up all others; that is
+        // another story.
         sleep(Duration::from_millis(600)).await;
         say!("stops {term}");
         stand_still();
@@ -98,7 +99,8 @@ impl Candidate {
     }
 }
 
-/// Stops this process. Returns the time at which it was continued: the signal takes a moment to reach every thread.
+/// Stops this process. Returns the time at which it was continued: the signal takes a moment to reach every
+/// thread.
 fn stand_still() {
     let before = Instant::now();
     signal("-STOP", std::process::id());

@@ -1,7 +1,7 @@
 //! Leaders and schedules among real processes that are stopped and killed, over SQLite and Azurite.
 //!
-//! A lease lasts at least 15 seconds, and this time really passes. The tests do little in the meantime and run side
-//! by side.
+//! A lease lasts at least 15 seconds, and this time really passes. The tests do little in the meantime and
+//! run side by side.
 
 mod fenced;
 mod leader;

@@ -13,8 +13,9 @@ use tokio::time::sleep;
 use crate::order::records::steps;
 use crate::order::{Step, logged, send, step};
 
-/// Seven hundred jobs of two seconds wait for the one slot, and a job of the key after each twenty-five of them. The first of the key fails
-/// once: its second delivery is behind all that wait, and those of the jobs behind it come before.
+/// Seven hundred jobs of two seconds wait for the one slot, and a job of the key after each twenty-five of
+/// them. The first of the key fails once: its second delivery is behind all that wait, and those of the jobs
+/// behind it come before.
 #[tokio::test(start_paused = true)]
 async fn job_that_is_put_back_behind_a_slow_queue_keeps_its_position() {
     const JOBS: u32 = 28;
@@ -46,7 +47,8 @@ async fn job_that_is_put_back_behind_a_slow_queue_keeps_its_position() {
     assert_eq!(*done.lock().unwrap(), Vec::from_iter(0..JOBS), "{report:?}");
 }
 
-/// A worker leases the jobs behind the running one: some wait in memory, the others are put back, which takes the storage long.
+/// A worker leases the jobs behind the running one: some wait in memory, the others are put back, which takes
+/// the storage long.
 #[tokio::test(start_paused = true)]
 async fn jobs_without_room_to_wait_are_leased_no_more_than_slots_are_free() {
     let faulty = Faulty::new(&logged());

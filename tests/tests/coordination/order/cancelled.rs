@@ -1,4 +1,5 @@
-//! Cancellations of jobs in order: of one that was sent again, of one in doubt, and of one whose payload is in a blob.
+//! Cancellations of jobs in order: of one that was sent again, of one in doubt, and of one whose payload is
+//! in a blob.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -135,7 +136,8 @@ async fn abandoned_cancellation_is_completed_by_one_of_the_waiting_deliveries() 
     assert!((1..=20).contains(&tries), "{tries} deletions");
 }
 
-/// The first message is due tomorrow. The canceller deletes it, and cannot write that, or dies; the job is sent again without a delay.
+/// The first message is due tomorrow. The canceller deletes it, and cannot write that, or dies; the job is
+/// sent again without a delay.
 #[tokio::test(start_paused = true)]
 async fn job_that_is_sent_again_runs_although_its_cancellation_was_not_ended() {
     for dies in [false, true] {

@@ -1,5 +1,5 @@
-//! Costs of a job in order where a log keeps the order: requests for blobs and written bytes, by the length of the backlog and by the
-//! number of keys that stand still. On memory, in paused time.
+//! Costs of a job in order where a log keeps the order: requests for blobs and written bytes, by the length
+//! of the backlog and by the number of keys that stand still. On memory, in paused time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -99,7 +99,8 @@ fn counted() -> (Storage, Arc<Mutex<Tally>>) {
     (Storage::builder().queues_of(&storage).blobs(Arc::new(blobs)).build().unwrap(), tally)
 }
 
-/// Sends this many jobs of one key, one by one or as a list, and runs them. Returns the requests and the kilobytes of each job.
+/// Sends this many jobs of one key, one by one or as a list, and runs them. Returns the requests and the
+/// kilobytes of each job.
 async fn cost(jobs: u32, one_by_one: bool) -> (f64, f64) {
     let (storage, tally) = counted();
     let queue = steps(&storage).await;
@@ -241,7 +242,8 @@ async fn jobs_beyond_those_in_memory_are_put_back_ever_less_often_behind_a_long_
     assert!(stalled < Duration::from_secs(75), "the last ran {stalled:?} after the first");
 }
 
-/// Of a thousand jobs of ten seconds a worker holds 256. All others come back by the pace of the key, not as if it were that of quick jobs.
+/// Of a thousand jobs of ten seconds a worker holds 256. All others come back by the pace of the key, not as
+/// if it were that of quick jobs.
 #[tokio::test(start_paused = true)]
 async fn jobs_of_a_long_and_slow_key_are_put_back_for_long() {
     let faulty = Faulty::new(&logged());
@@ -260,7 +262,8 @@ async fn jobs_of_a_long_and_slow_key_are_put_back_for_long() {
     assert!(updates < 450, "{updates} changes of messages for each job");
 }
 
-/// Of many jobs behind one that runs for an hour the last ones are put back for more than a minute. No log is written for that.
+/// Of many jobs behind one that runs for an hour the last ones are put back for more than a minute. No log is
+/// written for that.
 #[tokio::test(start_paused = true)]
 async fn put_backs_of_jobs_far_behind_are_not_noted() {
     let (storage, tally) = counted();

@@ -1,4 +1,5 @@
-//! Order by a log under disturbance: repeated sends, cancellations in doubt, outages, open circuits and pauses.
+//! Order by a log under disturbance: repeated sends, cancellations in doubt, outages, open circuits and
+//! pauses.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};

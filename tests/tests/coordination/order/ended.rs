@@ -1,4 +1,5 @@
-//! Messages of jobs in order that have ended: of a done one none becomes a dead letter, and a cancelled one is not done.
+//! Messages of jobs in order that have ended: of a done one none becomes a dead letter, and a cancelled one
+//! is not done.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use tokio::time::sleep;
 use crate::order::records::{MINUTE, run, steps};
 use crate::order::{Step, Watch, handle, logged, step};
 
-/// Returns a storage with the message of a job that is done: its deletions got no answer, and its worker is gone.
+/// Returns a storage with the message of a job that is done: its deletions got no answer, and its worker is
+/// gone.
 async fn done_but_stored() -> (Storage, Queue<Step>) {
     let storage = logged();
     let faulty = Faulty::new(&storage);
@@ -68,7 +70,8 @@ struct Page {
 #[message(queue = "books", kind = "book")]
 struct Book {}
 
-/// Returns a storage with a batch of one child whose job was cancelled by another sender. The two had announced it before either was stored.
+/// Returns a storage with a batch of one child whose job was cancelled by another sender. The two had
+/// announced it before either was stored.
 async fn cancelled_child(policy: OnDeadLetters) -> Storage {
     let faulty = Faulty::new(&logged());
     let storage = faulty.storage();
@@ -88,7 +91,8 @@ async fn cancelled_child(policy: OnDeadLetters) -> Storage {
     storage
 }
 
-/// Runs the storage's jobs, and returns the reasons of the child's failure that the continuation has found, if it has run.
+/// Runs the storage's jobs, and returns the reasons of the child's failure that the continuation has found,
+/// if it has run.
 async fn failures(storage: &Storage) -> Option<Vec<Option<Reason>>> {
     let (found, mut read) = tokio::sync::mpsc::unbounded_channel();
     let page = async |_: Page| -> Result<(), JobError> { panic!("a cancelled job runs") };

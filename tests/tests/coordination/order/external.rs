@@ -1,4 +1,5 @@
-//! Jobs in order that another producer has put: their messages have no numbers by which the framework distinguishes copies.
+//! Jobs in order that another producer has put: their messages have no numbers by which the framework
+//! distinguishes copies.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The flow of the jobs of a key: lists, long jobs, lost messages, shards, several workers. On memory, in paused time.
+//! The flow of the jobs of a key: lists, long jobs, lost messages, shards, several workers. On memory, in
+//! paused time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -140,7 +141,8 @@ async fn thousands_of_messages_that_vanished_are_waited_for_once() {
     assert!(took < MINUTE * 12, "{took:?}");
 }
 
-/// So many are before it that it finds no room in memory. While it reads the log, that is removed, and another job gets the only slot.
+/// So many are before it that it finds no room in memory. While it reads the log, that is removed, and
+/// another job gets the only slot.
 #[tokio::test(start_paused = true)]
 async fn job_that_found_no_room_to_wait_runs_in_a_slot() {
     let storage = logged();

@@ -53,7 +53,8 @@ fn step(of: impl Into<String>, number: u32) -> Step {
 
 /// Returns a storage in memory that leaves the order to the framework, as Azure's queues do.
 pub fn logged() -> Storage {
-    // Quiet: it only hides that the storage could keep the order; tests add the distance and the faults that they are about.
+    // Quiet: it only hides that the storage could keep the order; tests add the distance and the faults that
+    // they are about.
     Faulty::quiet(&in_memory()).storage()
 }
 

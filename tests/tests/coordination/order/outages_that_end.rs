@@ -1,4 +1,5 @@
-//! Order by a log after an outage of its blobs, or of what handlers need: positions are kept, and the queue goes on.
+//! Order by a log after an outage of its blobs, or of what handlers need: positions are kept, and the queue
+//! goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

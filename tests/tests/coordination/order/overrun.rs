@@ -1,4 +1,5 @@
-//! Jobs in order that have exceeded their maximum run time while their leases are held: they keep their positions, and are settled as others are.
+//! Jobs in order that have exceeded their maximum run time while their leases are held: they keep their
+//! positions, and are settled as others are.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,5 @@
-//! Keys with more jobs than the head of their log takes: the order lasts whichever request is lost, and with several processes. On memory, in
-//! paused time.
+//! Keys with more jobs than the head of their log takes: the order lasts whichever request is lost, and with
+//! several processes. On memory, in paused time.
 
 use std::time::Duration;
 
@@ -160,7 +160,8 @@ async fn sender_with_an_older_head_enters_no_job_before_others() {
     assert_eq!(watch.begun("a"), (0..67).filter(|number| *number != 36).collect::<Vec<_>>());
 }
 
-/// The first job is confirmed after the others have passed it by, so that it is moved behind the page into which another sender writes.
+/// The first job is confirmed after the others have passed it by, so that it is moved behind the page into
+/// which another sender writes.
 // audit 13, C13-1
 #[tokio::test(start_paused = true)]
 async fn later_sends_run_after_a_job_that_was_acknowledged_late() {

@@ -1,5 +1,5 @@
-//! The group logs when senders, cancellers and storages fail half-way: no key is blocked for good, and no job is
-//! swallowed. On memory, in paused time.
+//! The group logs when senders, cancellers and storages fail half-way: no key is blocked for good, and no job
+//! is swallowed. On memory, in paused time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Many keys at once: workers run, jobs fail and die, dead letters are redriven, and answers are lost. At the end
-//! every acknowledged job is done, and no key is blocked.
+//! Many keys at once: workers run, jobs fail and die, dead letters are redriven, and answers are lost. At the
+//! end every acknowledged job is done, and no key is blocked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,5 @@
-//! Handlers of several jobs: the calls, the verdicts, failed jobs alone, and jobs that are stopped. In paused time.
+//! Handlers of several jobs: the calls, the verdicts, failed jobs alone, and jobs that are stopped. In paused
+//! time.
 
 mod interruptions;
 mod transactions;

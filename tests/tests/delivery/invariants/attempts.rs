@@ -213,8 +213,8 @@ async fn send_large(storage: &Storage) -> BlobName {
     stored(storage).await
 }
 
-/// Runs the waiting messages for an hour. Returns the outcomes and the reasons of the dead letters. No handler may
-/// run.
+/// Runs the waiting messages for an hour. Returns the outcomes and the reasons of the dead letters. No
+/// handler may run.
 async fn refused(storage: &Storage) -> (Vec<String>, Vec<String>) {
     let (log, listen) = outcomes();
     let handler = |task: Task| async move {

@@ -13,7 +13,8 @@ fn not_applied(seconds: u64) -> Fault {
     Fault::ThrottleInDoubt { retry_after: Duration::from_secs(seconds), applied: false }
 }
 
-/// A storage whose workers delete messages together and one whose workers do not, with the operation that they use.
+/// A storage whose workers delete messages together and one whose workers do not, with the operation that
+/// they use.
 fn deletions() -> [(Faulty, Operation); 2] {
     let storage = memory::open;
     [
@@ -36,7 +37,8 @@ async fn refused_deletion_is_not_repeated() {
         faulty.plan(deletion, 1, not_applied(1000));
         assert_eq!(run_one(&faulty, 1, 60).await.0, ["completed"], "{deletion:?}");
     }
-    // It was applied: nobody else can have deleted the message, which the lease still hides when the deletion is tried again.
+    // It was applied: nobody else can have deleted the message, which the lease still hides when the deletion
+    // is tried again.
     for (faulty, deletion) in deletions() {
         let retry_after = Duration::from_secs(1000);
         faulty.plan(deletion, 1, Fault::ThrottleInDoubt { retry_after, applied: true });

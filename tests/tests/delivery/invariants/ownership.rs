@@ -306,7 +306,8 @@ fn handler_that_blocks_its_thread_keeps_its_lease() {
         let queue = storage.queue::<Task>().await.unwrap();
         let _ = queue.send(&task("a")).await.unwrap();
         let mut terms = jobqueue::settings::SettingOverrides::default();
-        // Renewed after 2.1 s: a busy machine may be 0.9 s late, and the handler still blocks its thread beyond the lease.
+        // Renewed after 2.1 s: a busy machine may be 0.9 s late, and the handler still blocks its thread
+        // beyond the lease.
         terms.timeout = Some(Duration::from_secs(3));
         let handler = |_: Task, ctx: Context| async move {
             std::thread::sleep(Duration::from_secs(5));

@@ -15,7 +15,8 @@ const RATE: u32 = 100;
 // I13, F99
 #[tokio::test(start_paused = true)]
 async fn flood_of_rubbish_is_dead_lettered_at_a_rate() {
-    // Quiet: at the distance of Azure, 16 slots take a minute to pass 10,000 messages on, at whatever rate they die.
+    // Quiet: at the distance of Azure, 16 slots take a minute to pass 10,000 messages on, at whatever rate
+    // they die.
     let faulty = Faulty::quiet(&in_memory());
     let storage = faulty.storage();
     let tasks = storage.queue::<Task>().await.unwrap();

@@ -12,8 +12,8 @@ use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
 const DATABASE: &str = "JOBQUEUE_TEST_SHUTDOWN";
 
-/// Runs a process with 100 jobs, of which those called `stuck` never end. Prints what it does. Does nothing unless it
-/// was started for that.
+/// Runs a process with 100 jobs, of which those called `stuck` never end. Prints what it does. Does nothing
+/// unless it was started for that.
 #[tokio::test(flavor = "multi_thread")]
 async fn part_of_a_stopping_worker() {
     let Ok(path) = std::env::var(DATABASE) else { return };
@@ -147,8 +147,8 @@ async fn second_signal_exits_at_once_and_loses_nothing() {
     assert_eq!(fixture.queue.approximate_len().await.unwrap(), STUCK as u64, "neither lost nor done");
 }
 
-/// Stops a worker after five seconds while the deletions of seven messages meet `fault`, and one handler runs whose message cannot be
-/// released.
+/// Stops a worker after five seconds while the deletions of seven messages meet `fault`, and one handler runs
+/// whose message cannot be released.
 async fn dropped_by_shutdown(faulty: Faulty, fault: Fault) -> Report {
     let storage = faulty.storage();
     let queue = storage.queue::<Task>().await.unwrap();

@@ -243,8 +243,8 @@ async fn sweep_removes_many_blobs_at_a_time() {
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
 }
 
-/// A handle that does not know of the shards sees an empty queue; the payloads of messages on the shards are still
-/// needed.
+/// A handle that does not know of the shards sees an empty queue; the payloads of messages on the shards are
+/// still needed.
 // I15, F107
 #[tokio::test(start_paused = true)]
 async fn payloads_of_sharded_queues_are_not_orphans() {

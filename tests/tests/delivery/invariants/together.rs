@@ -64,7 +64,8 @@ async fn lost_answer_to_batch_delete_reruns_no_job() {
     }
 }
 
-/// A storage answers for a message of a list that an open transaction holds it up, and then takes long to delete it alone.
+/// A storage answers for a message of a list that an open transaction holds it up, and then takes long to
+/// delete it alone.
 #[tokio::test(start_paused = true)]
 async fn message_that_is_held_up_delays_the_end_of_no_other_job() {
     const LONG: Duration = Duration::from_secs(5);

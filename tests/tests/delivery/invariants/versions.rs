@@ -67,7 +67,8 @@ async fn storages(folder: &std::path::Path, clock: &Arc<ManualClock>) -> [Storag
     [memory::open_on(Runtime::new().with_clock(clock.clone())), file]
 }
 
-/// Runs a worker that knows `M` until nothing is visible. Returns the outcomes and the messages of its handler.
+/// Runs a worker that knows `M` until nothing is visible. Returns the outcomes and the messages of its
+/// handler.
 async fn work<M: QueueMessage + Debug>(storage: &Storage) -> (Vec<String>, Vec<String>) {
     let seen: Arc<Mutex<Vec<String>>> = Arc::default();
     let sink = Arc::clone(&seen);

@@ -115,7 +115,8 @@ async fn a_changed_lease_is_that_of_the_next_delivery() {
     let report = worker(&storage).handle(handler).build().unwrap().run_until(operator).await.unwrap();
     let renewed = renewed.lock().unwrap();
     assert_eq!(report.completed, 2);
-    // 500 s are more than sixteen leases of 30 s, and less than seven tenths of one of 600 s would have to be renewed once.
+    // 500 s are more than sixteen leases of 30 s, and less than seven tenths of one of 600 s would have to be
+    // renewed once.
     assert!(renewed[0] >= 16 && renewed[1] <= 1, "{renewed:?}");
 }
 

@@ -1,4 +1,5 @@
-//! Limits of one worker: shares of its slots, concurrency by queue and by handler, rates and snoozes. In paused time.
+//! Limits of one worker: shares of its slots, concurrency by queue and by handler, rates and snoozes. In
+//! paused time.
 
 mod mixed;
 mod payloads;

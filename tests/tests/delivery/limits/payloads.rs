@@ -1,4 +1,5 @@
-//! Payloads in blobs of jobs of a limited kind: they are fetched when the job runs, and hold up no other job of the kind.
+//! Payloads in blobs of jobs of a limited kind: they are fetched when the job runs, and hold up no other job
+//! of the kind.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -126,8 +127,9 @@ async fn cancelled_job_with_its_payload_in_a_blob_ends_although_its_kind_is_busy
     assert_eq!(report.dead_lettered, 1);
 }
 
-/// Runs jobs of a kind of which one may run at once: three whose downloads meet `faults`, and one each three seconds that is in its message.
-/// Returns the number of jobs that ran, of each sort, and that of the downloads.
+/// Runs jobs of a kind of which one may run at once: three whose downloads meet `faults`, and one each three
+/// seconds that is in its message. Returns the number of jobs that ran, of each sort, and that of the
+/// downloads.
 async fn with_downloads(faults: &[Fault], is_only_kind: bool, seconds: u32) -> (usize, usize, usize) {
     let faulty = Faulty::new(&in_memory());
     let (storage, watch) = (faulty.storage(), Watch::default());
@@ -160,7 +162,8 @@ async fn with_downloads(faults: &[Fault], is_only_kind: bool, seconds: u32) -> (
     (large.load(Ordering::SeqCst), ran.load(Ordering::SeqCst), downloads)
 }
 
-// As on Azure, where a request fails when nothing comes for 30 seconds: the first download of each message has the place.
+// As on Azure, where a request fails when nothing comes for 30 seconds: the first download of each message
+// has the place.
 #[tokio::test(start_paused = true)]
 async fn downloads_that_hang_take_no_place_from_jobs_that_could_run() {
     let hangs = [Fault::DelayBefore(SECOND * 30), Fault::Refuse(StoreErrorKind::Unavailable)];

@@ -1,4 +1,5 @@
-//! A new release that comes late, on virtual time and a storage that sends no notifications, as Azure Storage.
+//! A new release that comes late, on virtual time and a storage that sends no notifications, as Azure
+//! Storage.
 
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use tokio::time::Instant;
 
 use super::workers::{Done, count, dead_letters, new, old, send};
 
-/// A deploy: the number of old workers, the time in seconds for which they are alone, and the number of messages of
-/// each sort.
+/// A deploy: the number of old workers, the time in seconds for which they are alone, and the number of
+/// messages of each sort.
 struct Deploy {
     old: usize,
     alone: u64,

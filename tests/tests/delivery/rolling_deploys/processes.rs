@@ -1,6 +1,7 @@
-//! Real processes of two releases on one storage, SQLite and Azurite: three old ones beside a new one, and then the new one alone.
-//! Short, unless variables say otherwise: `JOBQUEUE_DEPLOY_MESSAGES` (2000), `JOBQUEUE_DEPLOY_ALONE` (seconds of the old processes
-//! without the new one) and `JOBQUEUE_DEPLOY_SECONDS` (side by side; with 300 or more, every message must run meanwhile).
+//! Real processes of two releases on one storage, SQLite and Azurite: three old ones beside a new one, and
+//! then the new one alone. Short, unless variables say otherwise: `JOBQUEUE_DEPLOY_MESSAGES` (2000),
+//! `JOBQUEUE_DEPLOY_ALONE` (seconds of the old processes without the new one) and `JOBQUEUE_DEPLOY_SECONDS`
+//! (side by side; with 300 or more, every message must run meanwhile).
 
 use std::time::{Duration, Instant};
 
@@ -59,7 +60,8 @@ async fn three_old_processes_beside_a_new_one_lose_nothing_on_azurite() {
     three_old_beside_a_new_one(&azurite.connection_string()).await;
 }
 
-/// The time for which the new process alone may need for the rest: the back-off is 30 seconds, the host may be busy.
+/// The time for which the new process alone may need for the rest: the back-off is 30 seconds, the host may
+/// be busy.
 const REST: Duration = Duration::from_secs(120);
 /// The time in which everything runs while old and new processes are side by side.
 const ALL: Duration = Duration::from_secs(300);

@@ -51,7 +51,8 @@ async fn put(storage: &Storage, text: &str) {
     storage.queues().put(queue.name(), PutMessage::new(text)).await.unwrap();
 }
 
-/// Returns the messages that a worker of the newest release reads from the texts: version, amount and currency.
+/// Returns the messages that a worker of the newest release reads from the texts: version, amount and
+/// currency.
 async fn read(storage: &Storage) -> Vec<(u32, u32, String)> {
     let seen: Arc<Mutex<Vec<_>>> = Arc::default();
     let sink = Arc::clone(&seen);

@@ -1,4 +1,5 @@
-//! The rules of `#[message(…)]`: their limits, the paths that they name, and that all violations are collected.
+//! The rules of `#[message(…)]`: their limits, the paths that they name, and that all violations are
+//! collected.
 
 mod any_number;
 mod collected;

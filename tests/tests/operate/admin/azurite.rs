@@ -112,7 +112,8 @@ async fn running_job_is_watched_and_cancelled_on_azure() {
     running_job_is_watched_and_cancelled(&azurite().await, Duration::from_secs(1)).await;
 }
 
-// The service rounds times down to seconds, and the worker writes between most reads and writes of the operator.
+// The service rounds times down to seconds, and the worker writes between most reads and writes of the
+// operator.
 #[tokio::test]
 async fn worker_that_writes_all_the_time_is_told_on_azure() {
     for _ in 0..5 {

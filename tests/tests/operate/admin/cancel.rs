@@ -28,7 +28,8 @@ pub(super) async fn dead(admin: &Admin) -> Vec<(String, String)> {
     page.letters.iter().map(shown).collect()
 }
 
-/// Runs jobs of ten minutes that stop when their token fires and then return `answer`; cancels `job` after a minute.
+/// Runs jobs of ten minutes that stop when their token fires and then return `answer`; cancels `job` after a
+/// minute.
 async fn cancel_running(
     storage: &Storage,
     job: &JobReference,

@@ -1,4 +1,5 @@
-//! How workers read of cancellations: by the notifications in their records, while requests for blobs fail, hang or are slow.
+//! How workers read of cancellations: by the notifications in their records, while requests for blobs fail,
+//! hang or are slow.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +14,8 @@ use tokio::time::{Instant, sleep};
 use crate::admin::cancel::{dead, send};
 use crate::admin::presence::{operator, present};
 
-/// Returns the seconds after which the handler of a cancelled job began whose worker starts while its blobs behave like this.
+/// Returns the seconds after which the handler of a cancelled job began whose worker starts while its blobs
+/// behave like this.
 async fn begins_after(fault: Fault) -> Option<u64> {
     let storage = in_memory();
     let job = send(&storage, "waiting", SendOptions::new()).await;
@@ -40,8 +42,8 @@ async fn starting_worker_reads_the_requests_before_it_fetches() {
     assert!((30..60).contains(&refused), "{refused} s");
 }
 
-/// Runs a worker whose handler waits until it is cancelled; `cancelling` plans faults and cancels the job. Returns the seconds after which the handler
-/// was told.
+/// Runs a worker whose handler waits until it is cancelled; `cancelling` plans faults and cancels the job.
+/// Returns the seconds after which the handler was told.
 async fn told_after(cancelling: impl AsyncFnOnce(&Faulty, Admin, JobReference)) -> u64 {
     let storage = in_memory();
     let job = send(&storage, "long", SendOptions::new()).await;

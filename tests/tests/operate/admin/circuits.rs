@@ -12,7 +12,8 @@ use jobqueue_tests::jobs::{Task, after, in_memory};
 use crate::admin::explain::{explain, send};
 use crate::admin::presence::{operator, present};
 
-// newcomers 28, C2: the record of a worker that had been killed counted as one that could run the job: it "can run now".
+// newcomers 28, C2: the record of a worker that had been killed counted as one that could run the job: it
+// "can run now".
 #[tokio::test(start_paused = true)]
 async fn open_circuit_is_named_beside_the_record_of_a_worker_that_may_have_died() {
     let (storage, hour) = (in_memory(), Duration::from_secs(3_600));

@@ -293,7 +293,8 @@ async fn groups_show_who_waits_for_whom() {
     assert!(none.groups.is_empty() && none.complete);
 }
 
-/// Fans out a batch whose second child begins a batch of its own, in which one job is broken unless it was `mended`.
+/// Fans out a batch whose second child begins a batch of its own, in which one job is broken unless it was
+/// `mended`.
 async fn run_nested(storage: &Storage, mended: bool) {
     let handler = move |job: Task, ctx: Context| async move {
         match job.name.as_str() {

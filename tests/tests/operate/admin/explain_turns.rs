@@ -130,7 +130,8 @@ async fn job_in_order_waits_for_one_that_runs() {
     .await;
 }
 
-/// Job `1` of one key is the first, that of another key waits. Where a log keeps the order, and where the storage does.
+/// Job `1` of one key is the first, that of another key waits. Where a log keeps the order, and where the
+/// storage does.
 // audit 23, coordination C3
 #[tokio::test(start_paused = true)]
 async fn turn_is_that_of_the_key_and_sender_of_the_job() {

@@ -282,7 +282,8 @@ async fn copy_of_a_dead_letter_is_looked_at() {
     }
 }
 
-/// An operator copies the text of a dead letter into the queue, as the tools of Azure do: a worker begins it anew.
+/// An operator copies the text of a dead letter into the queue, as the tools of Azure do: a worker begins it
+/// anew.
 #[tokio::test]
 async fn history_that_no_worker_wrote_is_shown_as_none() {
     for (storage, _folder) in storages().await {

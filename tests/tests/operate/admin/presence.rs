@@ -1,4 +1,5 @@
-//! Worker presence: who is there, what they run and how far it is; a record costs what is said and holds nothing up.
+//! Worker presence: who is there, what they run and how far it is; a record costs what is said and holds
+//! nothing up.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

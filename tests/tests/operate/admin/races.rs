@@ -1,4 +1,5 @@
-//! Changes of the settings and of the pause of a queue by two operators at once, and a pause of a schedule that sends.
+//! Changes of the settings and of the pause of a queue by two operators at once, and a pause of a schedule
+//! that sends.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +14,8 @@ use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
 use crate::admin::support::{operator, watched};
 
-/// Returns a storage with a queue `mails` on which `meanwhile` happens before the next write of metadata, and that storage without it.
+/// Returns a storage with a queue `mails` on which `meanwhile` happens before the next write of metadata, and
+/// that storage without it.
 async fn interrupted(
     storage: &Storage,
     meanwhile: impl FnOnce(&Storage) + Send + 'static,
@@ -93,7 +95,8 @@ impl Interceptor for Unconditional {
     }
 }
 
-/// Returns a storage without conditions with a queue `mails`, to which another program adds a setting between the write and the look after it.
+/// Returns a storage without conditions with a queue `mails`, to which another program adds a setting between
+/// the write and the look after it.
 async fn written_twice(storage: &Storage) -> Storage {
     let _ = operator(storage).create_queue("mails").await.unwrap();
     let queues = Intercepted::queues(Arc::clone(storage.queues().store()), &Arc::new(Unconditional));

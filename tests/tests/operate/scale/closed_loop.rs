@@ -33,8 +33,8 @@ fn pause(hour: u64) -> Option<u64> {
     }
 }
 
-/// The rules of a HorizontalPodAutoscaler under KEDA: nothing within a tolerance of a tenth, up at once, down by the greatest wish of
-/// the last five minutes.
+/// The rules of a HorizontalPodAutoscaler under KEDA: nothing within a tolerance of a tenth, up at once, down
+/// by the greatest wish of the last five minutes.
 #[derive(Default)]
 struct Autoscaler {
     wishes: VecDeque<(Instant, usize)>,
@@ -153,7 +153,8 @@ async fn control(router: Router, cluster: &mut Cluster) -> usize {
     refused
 }
 
-/// Makes the queues unreadable for the exporter, and the records of workers unreadable and unwritable for all, for twenty minutes at the morning peak.
+/// Makes the queues unreadable for the exporter, and the records of workers unreadable and unwritable for
+/// all, for twenty minutes at the morning peak.
 async fn disturb(faulty: &Faulty) {
     after(8 * HOUR + 600).await;
     for operation in [Operation::ListQueues, Operation::PutBlob, Operation::GetBlob, Operation::ListBlobs] {
@@ -188,7 +189,8 @@ async fn day_of_load_neither_oscillates_nor_strands_work() {
     assert_eq!(cluster.running.len(), 0, "{:?}", cluster.history);
     let peak = cluster.history.iter().map(|(_, replicas)| *replicas).max().unwrap();
     assert!((5..=MOST).contains(&peak), "20 jobs run at a time at the peak: {:?}", cluster.history);
-    // At the beginning of a peak some jobs wait until the workers are there; those take a worker or two more, for a while.
+    // At the beginning of a peak some jobs wait until the workers are there; those take a worker or two more,
+    // for a while.
     assert!(cluster.reversals() <= 6, "{:?}", cluster.history);
     assert!(cluster.history.len() < 50, "{} changes: {:?}", cluster.history.len(), cluster.history);
     for hour in [8, 15, 19] {

@@ -236,8 +236,8 @@ impl Interceptor for Uncounted {
     }
 }
 
-/// Asks for the load of four jobs that run for an hour, while the `blobs` are refused for two minutes, and for 20 seconds after that. Further jobs
-/// wait in the queue, which is paused.
+/// Asks for the load of four jobs that run for an hour, while the `blobs` are refused for two minutes, and
+/// for 20 seconds after that. Further jobs wait in the queue, which is paused.
 async fn loads_around_an_outage(storage: &Storage, faulty: &Faulty, blobs: &[Operation], waiting: usize) {
     send(storage, 4).await;
     let hour = |_: Task| async {

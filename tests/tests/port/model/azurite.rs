@@ -1,7 +1,8 @@
 //! The same comparison with Azurite, in real time: fewer operations, and answers without times and order.
 //!
-//! It leaves out the known differences of Azurite: receipts of other messages of one batch, texts and metadata that
-//! Azure refuses, expired messages in the count. Leases end only where the test waits for both storages.
+//! It leaves out the known differences of Azurite: receipts of other messages of one batch, texts and
+//! metadata that Azure refuses, expired messages in the count. Leases end only where the test waits for both
+//! storages.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

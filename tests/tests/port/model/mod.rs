@@ -1,9 +1,9 @@
 //! Two storages under the same random operations and one clock must give the same answers.
 //!
-//! The storage in memory is the reference. Ids and receipts are random, so they are matched by position: the answer
-//! of one storage at some place stands for the answer of the other there. Stale and exchanged receipts are used on
-//! purpose. A failure prints the shortest sequence of operations that shows it; `PROPTEST_CASES` makes the search
-//! longer.
+//! The storage in memory is the reference. Ids and receipts are random, so they are matched by position: the
+//! answer of one storage at some place stands for the answer of the other there. Stale and exchanged receipts
+//! are used on purpose. A failure prints the shortest sequence of operations that shows it; `PROPTEST_CASES`
+//! makes the search longer.
 
 mod azurite;
 mod lenient;

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use proptest_state_machine::ReferenceStateMachine;
 
-/// An operation. Queues, blobs and lease ids are small numbers; messages and tags are picked from those seen so far,
-/// counted from the newest. Times are in milliseconds.
+/// An operation. Queues, blobs and lease ids are small numbers; messages and tags are picked from those seen
+/// so far, counted from the newest. Times are in milliseconds.
 #[derive(Debug, Clone)]
 pub enum Op {
     Advance(u64),

@@ -1,16 +1,19 @@
-//! The same comparison with Service Bus on the emulator, over links, sessions and connections that are ended at random.
+//! The same comparison with Service Bus on the emulator, over links, sessions and connections that are ended
+//! at random.
 //!
-//! Both sides have a clock of their own that passes only when the test moves it. The differences that the adapter declares are
-//! taken out before answers are compared:
+//! Both sides have a clock of their own that passes only when the test moves it. The differences that the
+//! adapter declares are taken out before answers are compared:
 //! - a lock has one length, so that every get and every renewal asks for that;
-//! - an earlier receipt stays valid after a renewal, and no receipt is valid after a message was given back: the
-//!   receipts that only one side takes are not used;
+//! - an earlier receipt stays valid after a renewal, and no receipt is valid after a message was given back:
+//!   the receipts that only one side takes are not used;
 //! - the receipt of a put cancels a delayed message only;
 //! - an expired lock is refused;
 //! - a peek shows leased messages too, and clearing a queue leaves them;
-//! - dead letters are in a queue of the service, and a storage in memory has none of that kind: a list stands for it.
+//! - dead letters are in a queue of the service, and a storage in memory has none of that kind: a list stands
+//!   for it.
 //!
-//! Time to live is left to `conformance`: the adapter reckons it by the machine's clock, which this test leaves behind.
+//! Time to live is left to `conformance`: the adapter reckons it by the machine's clock, which this test
+//! leaves behind.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -81,7 +84,8 @@ async fn service_bus_answers_as_memory_does() {
 
 impl Two {
     async fn open(seed: u64) -> Self {
-        // The emulator ends tokens when its clock is moved past their time; the machine's clock stays before it.
+        // The emulator ends tokens when its clock is moved past their time; the machine's clock stays before
+        // it.
         let emulator = ServiceBus::start_with(&["--checks-tokens", "false"]);
         let queue = QueueName::new("work").unwrap();
         emulator.create_queue("work", json!({ "LockDuration": "PT60S", "MaxDeliveryCount": 2000 }));
@@ -114,8 +118,8 @@ impl Two {
         self.emulator.advance(by);
     }
 
-    /// Moves the clocks. The adapter renews the locks of a link that has ended, at a moment that the test does not see, so all leases end
-    /// with the first step after that.
+    /// Moves the clocks. The adapter renews the locks of a link that has ended, at a moment that the test
+    /// does not see, so all leases end with the first step after that.
     fn pass(&mut self) {
         if std::mem::take(&mut self.has_struck) {
             self.advance(2 * LOCK);
@@ -295,7 +299,8 @@ impl Two {
     }
 }
 
-/// Asks again when a link has ended under the request. What was sent on it was not received, since strikes come between requests.
+/// Asks again when a link has ended under the request. What was sent on it was not received, since strikes
+/// come between requests.
 async fn again<T>(ask: impl AsyncFn() -> Result<T, StoreError>) -> Result<T, StoreError> {
     let mut answer = ask().await;
     for _ in 0..5 {

@@ -1,8 +1,9 @@
-//! Random operations on a queue that requires sessions, by two processes, judged by a model of what order means: each group in order,
-//! one message at a time, nothing lost, and every delivery counted.
+//! Random operations on a queue that requires sessions, by two processes, judged by a model of what order
+//! means: each group in order, one message at a time, nothing lost, and every delivery counted.
 //!
-//! Links, sessions and connections are ended at random, locks run out, and processes are killed. Strikes come between requests, so that a lease
-//! that may be lost is known as such; whether it is lost, the answer of the service says. The storage in memory has no groups, so that the model is written here.
+//! Links, sessions and connections are ended at random, locks run out, and processes are killed. Strikes come
+//! between requests, so that a lease that may be lost is known as such; whether it is lost, the answer of the
+//! service says. The storage in memory has no groups, so that the model is written here.
 
 mod messages;
 mod strikes;

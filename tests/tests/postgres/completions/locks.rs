@@ -54,7 +54,8 @@ async fn receipt_of_a_change_is_good_if_its_transaction_commits() {
     assert_eq!(texts(&get(&storage, &queue, 1).await), ["changed"]);
 }
 
-/// Also one that hides the message for less time than before, as the completion of a job does that expires soon.
+/// Also one that hides the message for less time than before, as the completion of a job does that expires
+/// soon.
 #[tokio::test]
 async fn transaction_of_a_change_that_keeps_the_lease_can_be_prepared() {
     let server = Postgres::start(&["max_prepared_transactions=1"]);
@@ -94,7 +95,8 @@ async fn change_of_a_message_that_an_open_transaction_has_changed_is_refused_at_
     storage.queues().update(&queue, &message, kept()).await.unwrap();
 }
 
-/// Two transactions change one message by one receipt, as one of the handler does while a renewal is under way.
+/// Two transactions change one message by one receipt, as one of the handler does while a renewal is under
+/// way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn change_in_a_transaction_waits_for_another_one() {
     let (storage, queue, schema) = named().await;
@@ -199,8 +201,8 @@ struct Held {}
 #[message(queue = "others", kind = "other", lease = "3s")]
 struct Other {}
 
-/// More handlers than the renewer has connections complete their jobs and leave their transactions open, until another lease was renewed after
-/// a renewal of each of theirs was refused.
+/// More handlers than the renewer has connections complete their jobs and leave their transactions open,
+/// until another lease was renewed after a renewal of each of theirs was refused.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn open_transactions_hold_up_no_renewal_of_another_lease() {
     const HELD: usize = 12;

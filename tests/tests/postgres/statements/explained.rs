@@ -24,7 +24,8 @@ pub(super) struct Explained {
     pub(super) rows: u64,
     /// The rows that it has read from tables.
     read: u64,
-    /// The pages that it has looked at, those of indexes included. The statements of its functions are logged by themselves.
+    /// The pages that it has looked at, those of indexes included. The statements of its functions are logged
+    /// by themselves.
     pages: u64,
 }
 
@@ -52,7 +53,8 @@ impl Explained {
         all
     }
 
-    /// Returns a report if the statement has read more than some rows and pages, and a number of each for a row of its answer.
+    /// Returns a report if the statement has read more than some rows and pages, and a number of each for a
+    /// row of its answer.
     pub(super) fn excess(&self) -> Option<String> {
         let Self { text, rows, read, pages } = self;
         let is_frugal = *read <= 1_000 + 2 * rows && *pages <= 750 + 20 * rows;
@@ -74,8 +76,8 @@ fn pages(node: &Value) -> u64 {
     number(node, "Shared Hit Blocks") + number(node, "Shared Read Blocks")
 }
 
-/// Returns the pages that the scans of functions have looked at. The first call on a connection reads the catalogue, too: to compile the function and to
-/// plan its statements.
+/// Returns the pages that the scans of functions have looked at. The first call on a connection reads the
+/// catalogue, too: to compile the function and to plan its statements.
 fn pages_of_functions(node: &Value) -> u64 {
     if node["Node Type"] == "Function Scan" {
         return pages(node);

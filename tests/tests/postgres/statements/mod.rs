@@ -1,4 +1,5 @@
-//! No statement reads a whole table or index, whatever the planner believes of the tables: the test executes every statement of the crate.
+//! No statement reads a whole table or index, whatever the planner believes of the tables: the test executes
+//! every statement of the crate.
 
 mod explained;
 

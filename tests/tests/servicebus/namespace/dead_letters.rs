@@ -1,4 +1,5 @@
-//! Dead letters between this storage and a Python program with the stock package, in the service's own dead-letter queue.
+//! Dead letters between this storage and a Python program with the stock package, in the service's own
+//! dead-letter queue.
 
 use std::time::Duration;
 

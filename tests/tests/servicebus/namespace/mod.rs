@@ -1,9 +1,10 @@
 //! Checks what a worker needs of the service, on the emulator or on a real namespace.
 //!
-//! `JOBQUEUE_TEST_SERVICEBUS` names a namespace by a connection string with the claim Manage, tier Standard or Premium. Each test makes a queue
-//! of its own there, `jobqueue-test-…`, deletes it before and after, and waits by the true time. Two runs on one namespace at once
-//! disturb each other. Stock Python programs send, receive and dead-letter there too. They speak to the namespace itself; the other tests of this
-//! program reach it through the gateway, which plants faults.
+//! `JOBQUEUE_TEST_SERVICEBUS` names a namespace by a connection string with the claim Manage, tier Standard
+//! or Premium. Each test makes a queue of its own there, `jobqueue-test-…`, deletes it before and after, and
+//! waits by the true time. Two runs on one namespace at once disturb each other. Stock Python programs send,
+//! receive and dead-letter there too. They speak to the namespace itself; the other tests of this program
+//! reach it through the gateway, which plants faults.
 
 mod dead_letters;
 mod interop;

@@ -11,7 +11,8 @@ pub(super) struct Message {
     pub(super) texts: Vec<String>,
     pub(super) deliveries: u32,
     pub(super) not_before: Option<SystemTime>,
-    /// The end of the last delay that was asked for, with or without an answer: until then a peek may not show the message.
+    /// The end of the last delay that was asked for, with or without an answer: until then a peek may not
+    /// show the message.
     pub(super) hidden_until: SystemTime,
     /// True if it was completed or dead-lettered without an answer.
     pub(super) may_be_gone: bool,

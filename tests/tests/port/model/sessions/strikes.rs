@@ -29,8 +29,8 @@ impl World {
         self.shake();
     }
 
-    /// Returns whether the client of AMQP has ended its links by itself since the last time: a detach of its own that is late may meet the
-    /// next link of the same handle, and the service ends the session for that.
+    /// Returns whether the client of AMQP has ended its links by itself since the last time: a detach of its
+    /// own that is late may meet the next link of the same handle, and the service ends the session for that.
     pub(super) fn was_shaken_by_client(&mut self) -> bool {
         let so_far = self.emulator.frames()["unattached"].as_u64().unwrap();
         let is_new = so_far > std::mem::replace(&mut self.unattached, so_far);
