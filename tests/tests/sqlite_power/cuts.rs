@@ -77,9 +77,7 @@ pub(crate) fn cut(
     wrong
 }
 
-// I1,
-
-// F55
+// I1, F55
 #[test]
 fn power_cut_loses_nothing_acknowledged() {
     let mut random = random();

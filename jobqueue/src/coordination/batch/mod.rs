@@ -245,7 +245,7 @@ impl Batch {
         let secret = if self.is_swept {
             // Such a batch sends nothing.
             String::new()
-        } else if self.sealed.is_some() || self.sent_before > 0 {
+        } else if self.sent_before > 0 {
             // The children that were sent carry the secret. With a new one their ends would not count.
             ledger.secret().await?.ok_or_else(|| ledger.swept_during_start())?
         } else {
