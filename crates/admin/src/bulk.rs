@@ -166,11 +166,15 @@ impl<'a> Bulk<'a> {
         ActionTarget { subject: format!("dead letters of {}", self.queue), selection, jobs }
     }
 
-    /// Passes over the dead letters once. Leaves alone those that arrived after `before`.
-    pub(super) async fn pass(&mut self, before: Option<SystemTime>) -> Result<BulkReport, Error> {
+    fn pass_options(&self, before: Option<SystemTime>) -> Result<DeadLetterOptions, Error> {
         let options = self.options()?.stop(self.admin.stop.clone());
         let options = options.given(before, |options, time| options.before(Some(time)));
-        let options = options.given(self.per_second, DeadLetterOptions::per_second);
+        Ok(options.given(self.per_second, DeadLetterOptions::per_second))
+    }
+
+    /// Passes over the dead letters once. Leaves alone those that arrived after `before`.
+    pub(super) async fn pass(&mut self, before: Option<SystemTime>) -> Result<BulkReport, Error> {
+        let options = self.pass_options(before)?;
         let letters = self.admin.dead_letter_queue(&self.queue).await?;
         let expected = match &self.selection {
             Selection::Plan(plan) => Some(plan.letters.len() as u64),

@@ -149,8 +149,7 @@ async fn send_all(
         }
         return Ok(());
     }
-    let mut jobs = Vec::new();
-    let mut bytes = 0;
+    let (mut jobs, mut bytes) = (Vec::new(), 0);
     let mut max_jobs = MAX_CONCURRENT_SENDS;
     // The last line whose job was sent, or may have been.
     let mut last = 0;

@@ -171,13 +171,6 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         scale(State((request.app.snapshots.clone(), Target::new())), query).await
     };
     let asset = |Path(name): Path<String>| async move { assets::serve(&name) };
-    let missing = |request: AuthorizedRequest, address: Uri| async move {
-        if json::is_document(&address) {
-            json::respond(Err(PageError::missing("there is no such document")))
-        } else {
-            respond(&request, Err(PageError::missing("there is no such page")))
-        }
-    };
     router
         .route("/events", get(events))
         .route("/assets/{name}", get(asset))
@@ -186,6 +179,14 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .fallback(missing)
         .layer(DefaultBodyLimit::max(MAX_FORM_BYTES))
         .layer(middleware::from_fn_with_state(app, guard::guard))
+}
+
+async fn missing(request: AuthorizedRequest, address: Uri) -> Response {
+    if json::is_document(&address) {
+        json::respond(Err(PageError::missing("there is no such document")))
+    } else {
+        respond(&request, Err(PageError::missing("there is no such page")))
+    }
 }
 
 async fn apply_change(

@@ -106,9 +106,8 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         .noticed(fields.text("done"));
     // Two pages are too expensive to refresh: an ordered job reads the logs of all keys of its queue, and an
     // ended job is searched among all messages.
-    if !message.is_some_and(|message| message.in_order) && !found.has_ended {
-        layout = layout.live(&request, &look);
-    }
+    let is_live = !found.has_ended && !message.is_some_and(|message| message.in_order);
+    layout = if is_live { layout.live(&request, &look) } else { layout };
     let page = JobPage {
         queue: job.queue.clone(),
         id_text: line(&job.id),
