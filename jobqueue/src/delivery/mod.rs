@@ -15,8 +15,8 @@
 //! `executor`, `decode`, `leased_job`, `admit`, `run`, `handler/erased`, `disposition`, `settle`,
 //! `completion`, `lease/together` (or `lease/removal`, where messages are deleted individually). The other
 //! files serve the jobs that need them:
-//! - before the handler: `done` (was the job completed before?), `hooks`, `deferral` (waits for a condition),
-//!   `order_position` (FIFO groups);
+//! - before the handler: `receipt_times`, `done` (was the job completed before?), `hooks`, `deferral` (waits
+//!   for a condition), `order_position` (FIFO groups);
 //! - during the handler: `context`, `progress`, `saved` and `checkpoint_state` (checkpoints), `durable`
 //!   (steps and effects), `in_transaction`;
 //! - at the end: `handler_output` (kept for hooks), `message_changes` (put-backs), `dead_letter`,

@@ -130,12 +130,16 @@ async function over(browser) {
 // A page that could not be shown comes as a whole, with its heading.
 async function recovered(browser) {
   const page = await open(browser);
+  // The route stays until the end: a request that is on its way when the last one is removed may get no answer.
+  let isRefused = false;
   const refuse = async (route) => {
+    if (isRefused) return route.continue();
+    isRefused = true;
     const answer = await route.fetch();
     const body = (await answer.text()).replace("<h1>", '<h1 id="failed">Service Unavailable: ');
     await route.fulfill({ response: answer, status: 503, body });
   };
-  await page.route("**/queues/mails", refuse, { times: 1 });
+  await page.route("**/queues/mails", refuse);
   await page.goto(`${base}queues/mails`);
   await page.locator("#failed").waitFor({ state: "detached" });
   await page.getByRole("heading", { name: "Queue mails", exact: true }).waitFor();
