@@ -97,6 +97,16 @@ pub async fn has_any(
     }
 }
 
+/// Returns the storage's time by a listing of a container, which may not exist; `None` if the answer has no
+/// time.
+pub async fn time_by_listing(
+    blobs: &dyn BlobStore,
+    container: &ContainerName,
+) -> Result<Option<SystemTime>, StoreError> {
+    // Few blobs have names with this prefix, mostly none.
+    Ok(list_all(blobs, container, "clock-").await?.now)
+}
+
 /// Lists all blobs below a prefix in order of name; none if the container does not exist.
 pub async fn list_all(
     blobs: &dyn BlobStore,

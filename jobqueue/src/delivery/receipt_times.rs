@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use crate::storage::LeasedMessage;
 
-/// When a message was received, and for how long the storage hides it.
+/// The time at which a message was received, and the time for which the storage hides it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReceiptTimes {
     pub(super) inserted: SystemTime,

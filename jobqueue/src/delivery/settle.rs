@@ -137,15 +137,7 @@ impl Settlement<'_> {
             self.leave_slot_for_log(wait);
             return release(leased_job, wait).await;
         }
-        // A failed attempt has no claim to read.
-        let may_take_long = rejection.attempted || self.slot.handler_is_done();
-        let read_claim = is_letter_claimed(leased_job, &rejection);
-        let claimed = if may_take_long {
-            read_claim.await
-        } else {
-            timeout(MAX_CLAIM_READ_IN_SLOT, read_claim).await.unwrap_or_else(|_| Err(no_answer()))
-        };
-        match claimed {
+        match self.read_claim(&rejection).await {
             Ok(true) => {
                 // The job may have run again since then, so this is not the time of its end.
                 self.report.earlier_end = Some(rejection.reason);
@@ -180,6 +172,18 @@ impl Settlement<'_> {
             Ok(()) => self.dead_letter(rejection).await,
             Err(failed) => self.after_failed_hook(*failed, Some(rejection)).await,
         }
+    }
+
+    /// Returns whether the message already has a dead letter that was redriven or purged. Holds up the slot
+    /// for a short time only, if no place to settle is free.
+    async fn read_claim(&self, rejection: &Rejection) -> Result<bool, Error> {
+        // A failed attempt has no claim to read.
+        let may_take_long = rejection.attempted || self.slot.handler_is_done();
+        let read_claim = is_letter_claimed(self.leased_job, rejection);
+        if may_take_long {
+            return read_claim.await;
+        }
+        timeout(MAX_CLAIM_READ_IN_SLOT, read_claim).await.unwrap_or_else(|_| Err(no_answer()))
     }
 
     /// Deletes the message of a finished job, after calling the hooks.

@@ -14,7 +14,7 @@ use super::log::Millis;
 use super::store::CONTAINER;
 use crate::clock::unix_millis;
 use crate::runtime::Runtime;
-use crate::storage::{BlobStore, ContainerName};
+use crate::storage::{BlobStore, ContainerName, time_by_listing};
 use crate::sync::lock;
 
 /// The time after which the storage is asked again, because clocks drift apart.
@@ -22,8 +22,6 @@ const ASK_AGAIN: Duration = Duration::from_secs(600);
 /// The difference in milliseconds between the wall clock and the monotonic clock that shows that the wall
 /// clock was set, or the machine suspended.
 const MIN_STEP: u64 = 2_000;
-/// Few blobs have names with this prefix, mostly none.
-const PREFIX: &str = "clock-";
 
 pub(crate) struct StorageClock {
     blobs: Arc<dyn BlobStore>,
@@ -101,8 +99,8 @@ impl StorageClock {
         let Ok(container) = ContainerName::new(CONTAINER) else { return };
         let sent = unix_millis(self.runtime.now());
         // A refusal has a time, too.
-        let answered = match self.blobs.list_blobs(&container, PREFIX, None).await {
-            Ok(page) => page.now,
+        let answered = match time_by_listing(&*self.blobs, &container).await {
+            Ok(answered) => answered,
             Err(error) => match error.answered_at() {
                 None => return,
                 answered => answered,

@@ -12,7 +12,7 @@ use crate::json_blob::{JsonBlob, Known};
 use crate::runtime::Runtime;
 use crate::storage::{
     BlobName, BlobStore, ContainerName, Listed, Storage, StoreError, StoreErrorKind as Kind,
-    delete_if_present, list_all,
+    delete_if_present, list_all, time_by_listing,
 };
 
 /// The container of the records.
@@ -160,8 +160,7 @@ pub async fn storage_time(
     if answered.is_some() {
         return Ok(answered);
     }
-    // Few blobs have names with this prefix, mostly none.
-    Ok(list_all(&**storage.blobs(), &ContainerName::new(CONTAINER)?, "clock-").await?.now)
+    Ok(time_by_listing(&**storage.blobs(), &ContainerName::new(CONTAINER)?).await?)
 }
 
 #[cfg(test)]

@@ -29,5 +29,5 @@ pub use jobqueue_storage::{
 };
 pub(crate) use jobqueue_storage::{
     Certainty, Listed, Throttle, Tries, delete_if_present, delete_if_same, get_if_present, list_all,
-    put_creating,
+    put_creating, time_by_listing,
 };

@@ -25,7 +25,7 @@ use crate::node;
 const START: Duration = Duration::from_secs(60);
 /// The ports on which a start is tried.
 const PORTS: usize = 3;
-/// The number of the user `nobody`, under which a server runs that root starts.
+/// The user id of a server that root starts.
 #[cfg(unix)]
 const NOBODY: u32 = 65_534;
 

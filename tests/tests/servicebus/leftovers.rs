@@ -162,7 +162,7 @@ async fn sweep_waits_for_a_busy_service_and_goes_on_behind_a_queue_that_cannot_b
         bench.emulator.advance(2 * MINUTE);
         bench.another().queues().clear(&queue).await.unwrap();
     };
-    for name in ["busy", "broken", "calm"] {
+    for name in ["busy", "broken", "idle"] {
         orphan(name).await;
     }
     assert_eq!(bench.texts().await.len(), 3);

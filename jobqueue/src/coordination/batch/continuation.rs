@@ -31,6 +31,23 @@ pub(super) struct Outer<'b> {
 }
 
 impl Batch {
+    /// Ends a start of a batch that had ended and was swept.
+    async fn seal_swept(&self, outer: Option<&Outer<'_>>) -> Result<(), Error> {
+        self.check_sealed(self.sealed.unwrap_or_default())?;
+        // The batch ended the child that recorded it, and ends no other child.
+        if let Some(Outer { ledger, index, .. }) = outer
+            && !ledger.handovers(*index).await?.iter().any(|inner| inner == self.id.as_str())
+        {
+            let text = format!(
+                "a job with this id has sent the batch `{}` before, which has ended and was swept; give the batch an id that is made from this job's message",
+                self.id.as_str()
+            );
+            return Err(Error::new(ErrorKind::Conflict, text));
+        }
+        self.note_hand_over();
+        Ok(())
+    }
+
     pub(super) fn seal<'b>(
         &'b self,
         core: &'b QueueCore,
@@ -48,19 +65,7 @@ impl Batch {
             let plan = Plan { children: self.next, queue, text, job };
             let ledger = self.ledger();
             if self.is_swept {
-                self.check_sealed(self.sealed.unwrap_or_default())?;
-                // The batch ended the child that recorded it, and ends no other child.
-                if let Some(Outer { ledger, index, .. }) = &outer
-                    && !ledger.handovers(*index).await?.iter().any(|inner| inner == self.id.as_str())
-                {
-                    let text = format!(
-                        "a job with this id has sent the batch `{}` before, which has ended and was swept; give the batch an id that is made from this job's message",
-                        self.id.as_str()
-                    );
-                    return Err(Error::new(ErrorKind::Conflict, text));
-                }
-                self.note_hand_over();
-                return Ok(());
+                return self.seal_swept(outer.as_ref()).await;
             }
             ledger.check_announced(self.next).await?;
             if let Some(Outer { ledger, index, from, .. }) = &outer {

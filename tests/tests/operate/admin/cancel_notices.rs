@@ -1,5 +1,5 @@
-//! How workers read of cancellations: by the notifications in their records, while requests for blobs fail,
-//! hang or are slow.
+//! Workers read of cancellations by the notifications in their records, while requests for blobs fail, hang
+//! or are slow.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
