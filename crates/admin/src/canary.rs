@@ -104,13 +104,13 @@ impl Admin {
             // Only if no job of the canary waits or runs: this check receives all dead letters.
             if outcome.as_ref().is_some_and(|outcome| outcome.open == 0) {
                 outcome = self.check_canary(plan, true).await?;
+                if outcome.is_none() {
+                    // A lost answer to this check hides letters anew.
+                    unseen.hidden_since = None;
+                }
             }
             let held_up = match outcome {
-                None => {
-                    // A lost answer of an outage hides letters anew.
-                    unseen.hidden_since = None;
-                    Some(QueueHold::Unread)
-                }
+                None => Some(QueueHold::Unread),
                 Some(outcome) if outcome.open > 0 => {
                     unseen = UnseenChecks::default();
                     self.hold_of(&plan.queue).await

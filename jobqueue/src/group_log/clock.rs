@@ -23,10 +23,14 @@ const ASK_AGAIN: Duration = Duration::from_secs(600);
 /// clock was set, or the machine suspended.
 const MIN_STEP: u64 = 2_000;
 
+/// The longest request in milliseconds whose answer counts: half of its time may be an error.
+const MAX_ANSWER_TIME: u64 = 10_000;
+
 pub(crate) struct StorageClock {
     blobs: Arc<dyn BlobStore>,
     runtime: Runtime,
-    known: Mutex<Option<Difference>>,
+    /// Shared with the clocks over other connections.
+    known: Arc<Mutex<Option<Difference>>>,
     /// Locked while the storage is asked. Holds the time at which the last attempt ended.
     asking: Arc<tokio::sync::Mutex<Option<Instant>>>,
 }
@@ -51,7 +55,13 @@ impl Difference {
 
 impl StorageClock {
     pub(super) fn new(blobs: Arc<dyn BlobStore>, runtime: Runtime) -> Arc<Self> {
-        Arc::new(Self { blobs, runtime, known: Mutex::default(), asking: Arc::default() })
+        Arc::new(Self { blobs, runtime, known: Arc::default(), asking: Arc::default() })
+    }
+
+    /// Returns the same clock over other connections.
+    pub(super) fn over(&self, blobs: Arc<dyn BlobStore>) -> Arc<Self> {
+        let (runtime, known) = (self.runtime.clone(), Arc::clone(&self.known));
+        Arc::new(Self { blobs, runtime, known, asking: Arc::default() })
     }
 
     /// Returns the storage's time. The first call, and the first one after the process's clock was set, waits
@@ -107,6 +117,9 @@ impl StorageClock {
             },
         };
         let now = unix_millis(self.runtime.now());
+        if now.abs_diff(sent) > MAX_ANSWER_TIME {
+            return;
+        }
         let own = sent.midpoint(now);
         // If the storage returns no time, the clocks of all processes must agree.
         let ahead = answered.map_or(0, |storage| unix_millis(storage).wrapping_sub(own).cast_signed());
@@ -116,4 +129,32 @@ impl StorageClock {
 
 jobqueue_storage::debug_fields! {
     StorageClock {}
+}
+
+#[cfg(test)]
+mod tests {
+    use jobqueue_testing::faults::Faulty;
+
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::memory;
+    use crate::storage::Operation;
+
+    #[tokio::test(start_paused = true)]
+    async fn storage_is_asked_once_and_again_after_a_step_of_the_clock() {
+        let faulty = Faulty::new(&memory::open_on(Runtime::paused()));
+        let storage = faulty.storage();
+        let wall = Arc::new(ManualClock::at(storage.runtime().now()));
+        let own = Runtime::virtual_time(Arc::<ManualClock>::clone(&wall));
+        let clock = StorageClock::new(Arc::clone(storage.blobs()), own);
+        tokio::join!(clock.now(), clock.now());
+        assert_eq!(faulty.calls_of(Operation::ListBlobs), 1, "calls that wait share an answer");
+        let detached = clock.over(Arc::clone(storage.blobs()));
+        wall.advance(Duration::from_secs(120));
+        let now = clock.now().await;
+        assert_eq!(faulty.calls_of(Operation::ListBlobs), 2);
+        let right = unix_millis(storage.runtime().now());
+        assert!(now.0.abs_diff(right) < 1_000, "{now:?}, and it is {right}");
+        assert_eq!(detached.known_now(), clock.known_now());
+    }
 }

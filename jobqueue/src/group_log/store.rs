@@ -75,6 +75,10 @@ impl GroupLogs {
     pub(crate) fn new(storage: &Storage, queue: QueueName) -> Self {
         let (blobs, runtime) = (Arc::clone(storage.blobs()), storage.runtime().clone());
         let clock = StorageClock::new(Arc::clone(&blobs), runtime.clone());
+        Self::over(blobs, runtime, queue, clock)
+    }
+
+    fn over(blobs: Arc<dyn BlobStore>, runtime: Runtime, queue: QueueName, clock: Arc<StorageClock>) -> Self {
         Self { blobs, runtime, queue, clock, known: Mutex::default(), first_jobs: Mutex::default() }
     }
 
@@ -82,8 +86,8 @@ impl GroupLogs {
     /// task of the worker may hold.
     pub(crate) fn detached(&self, storage: &Storage) -> Self {
         let blobs = storage.detached_blobs();
-        let clock = StorageClock::new(Arc::clone(&blobs), self.runtime.clone());
-        Self { blobs, clock, ..Self::new(storage, self.queue.clone()) }
+        let clock = self.clock.over(Arc::clone(&blobs));
+        Self::over(blobs, self.runtime.clone(), self.queue.clone(), clock)
     }
 
     /// Returns the head of the log that has an entry's group.

@@ -280,7 +280,7 @@ impl Lease {
     pub(crate) fn renew_for(&self, grace: Duration) -> Instant {
         let mut state = self.state();
         let until = Instant::now() + grace;
-        // Otherwise the scheduled renewal stays where it is: it must not come later.
+        // Otherwise the scheduled renewal stays where it is.
         if until > state.renewed_until {
             state.renewed_until = until;
             self.schedule(&mut state);

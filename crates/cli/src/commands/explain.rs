@@ -68,8 +68,8 @@ async fn explain(session: &Session, job: JobReference) -> Result<Explanation, Fa
     Ok(session.admin.explain(&job).await?)
 }
 
-/// The number of queues in a row that cannot be read after which a search reads no more: the storage is out of
-/// reach, and each attempt may take a minute.
+/// The number of queues in a row that an outage makes unreadable, after which a search reads no more: each
+/// attempt may take a minute.
 const MAX_FAILURES: u32 = 3;
 
 /// Explains the only one of `jobs` that is found. `uncertain` names queues that are not searched, in quotes.
@@ -86,7 +86,6 @@ async fn explain_anywhere(
             uncertain.push(queue);
             continue;
         }
-        failed_in_a_row += 1;
         match session.admin.explain(&job).await {
             // Compares the senders of the id, which only this queue needs.
             Ok(seen) if seen.place != JobPlace::Unseen || seen.ended.is_some() => {
@@ -95,6 +94,8 @@ async fn explain_anywhere(
             Ok(explanation) if is_not_found(&explanation) => {}
             Ok(_) => uncertain.push(queue),
             Err(error) => {
+                // A refusal of one queue says nothing about the others.
+                failed_in_a_row = if error.is_retryable() { failed_in_a_row + 1 } else { 0 };
                 uncertain.push(format!("{queue} ({error:?})"));
                 continue;
             }
