@@ -13,6 +13,8 @@ pub fn built(name: &str) -> PathBuf {
         // Builds the whole workspace, so that the library has the same features as in `cargo test`.
         .args(["build", "--quiet", "--workspace", "--example", name])
         .args(feature(name).map(|feature| format!("--features=jobqueue-examples/{feature}")))
+        // With the profile of the tests, or the crates below would be compiled a second time.
+        .args(std::env::var("JOBQUEUE_CARGO_CONFIG").map(|file| format!("--config={file}")))
         .current_dir(root)
         .status()
         .expect("cargo starts");
