@@ -81,10 +81,12 @@ async fn cancel_in_order(
     stored: &StoredMessage,
 ) -> Cancellation {
     let not_deleted = |answer| Cancellation { answer, is_message_deleted: false };
-    let now = logs.clock.now().await;
     let nonce = logs.runtime.random_u64() >> 11;
     let message = UndeliveredRef::from(stored);
-    let begun = logs.change(&entry, move |log| log.begin_cancel(&entry, nonce, &message, now)).await;
+    let begun = match logs.clock.certain_now().await {
+        Ok(now) => logs.change(&entry, move |log| log.begin_cancel(&entry, nonce, &message, now)).await,
+        Err(error) => Err(error),
+    };
     let (copies, may_be_deleted) = match begun {
         Ok(CancelBegun::Marked { copies, may_be_deleted }) => (copies, may_be_deleted),
         Ok(CancelBegun::Cancelled) => {

@@ -13,18 +13,23 @@ use tokio::time::Instant;
 use super::log::Millis;
 use super::store::CONTAINER;
 use crate::clock::unix_millis;
+use crate::error::{Error, ErrorKind};
 use crate::runtime::Runtime;
-use crate::storage::{BlobStore, ContainerName, time_by_listing};
+use crate::storage::{BlobStore, ContainerName, Tries, time_by_listing};
 use crate::sync::lock;
 
 /// The time after which the storage is asked again, because clocks drift apart.
 const ASK_AGAIN: Duration = Duration::from_secs(600);
+/// The time after which an answer that followed a step of the process's clock no longer counts. The storage
+/// may share the machine's clock and take the step over later: a SQLite file does so after a minute.
+const ASK_AGAIN_AFTER_STEP: Duration = Duration::from_secs(70);
 /// The difference in milliseconds between the wall clock and the monotonic clock that shows that the wall
 /// clock was set, or the machine suspended.
 const MIN_STEP: u64 = 2_000;
 
-/// The longest request in milliseconds whose answer counts: half of its time may be an error.
-const MAX_ANSWER_TIME: u64 = 10_000;
+/// The longest request whose answer counts, because half of its time may be an error. A request that fails is
+/// repeated within this time.
+const MAX_ANSWER_TIME: Duration = Duration::from_secs(10);
 
 pub(crate) struct StorageClock {
     blobs: Arc<dyn BlobStore>,
@@ -43,13 +48,21 @@ struct Difference {
     /// The time of the answer by the monotonic clock, and by this process's wall clock in milliseconds.
     asked: Instant,
     own: u64,
+    /// True if the process's clock was set before the answer: the storage may not have taken the step over
+    /// yet.
+    is_after_step: bool,
 }
 
 impl Difference {
     /// Returns whether the process's clock was set since the answer.
     fn is_outdated(&self, own: u64) -> bool {
-        let passed = u64::try_from(self.asked.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let passed = millis(self.asked.elapsed());
         self.own.saturating_add(passed).abs_diff(own) >= MIN_STEP
+    }
+
+    /// Returns whether the storage may have taken a step of the clock over since the answer.
+    fn is_unsettled(&self) -> bool {
+        self.is_after_step && self.asked.elapsed() >= ASK_AGAIN_AFTER_STEP
     }
 }
 
@@ -88,10 +101,25 @@ impl StorageClock {
         self.known_now()
     }
 
-    /// Returns the difference; `None` if it is not known, or if the process's clock was set since.
+    /// Returns the storage's time, as [`now`](Self::now) does. For decisions about times that other processes
+    /// have written, and for announcements to them: without any difference, a living sender may count as dead.
+    ///
+    /// # Errors
+    /// The storage has never answered. Retryable.
+    pub(crate) async fn certain_now(self: &Arc<Self>) -> Result<Millis, Error> {
+        let now = self.now().await;
+        let unknown = || {
+            let text = "the storage did not return its time, by which jobs are kept in order; try again";
+            Error::new(ErrorKind::Storage, text).with_retryable(true)
+        };
+        lock(&self.known).is_some().then_some(now).ok_or_else(unknown)
+    }
+
+    /// Returns the difference; `None` if it is not known, or if a clock was set since.
     fn difference(&self) -> Option<Difference> {
         let known = *lock(&self.known);
-        known.filter(|known| !known.is_outdated(unix_millis(self.runtime.now())))
+        let own = unix_millis(self.runtime.now());
+        known.filter(|known| !known.is_outdated(own) && !known.is_unsettled())
     }
 
     /// Returns the storage's time by the difference that is known, without a request.
@@ -107,24 +135,32 @@ impl StorageClock {
 
     async fn read_difference(&self) {
         let Ok(container) = ContainerName::new(CONTAINER) else { return };
-        let sent = unix_millis(self.runtime.now());
-        // A refusal has a time, too.
-        let answered = match time_by_listing(&*self.blobs, &container).await {
-            Ok(answered) => answered,
-            Err(error) => match error.answered_at() {
-                None => return,
-                answered => answered,
-            },
+        let ask = || async {
+            let (began, sent) = (Instant::now(), unix_millis(self.runtime.now()));
+            let answered = time_by_listing(&*self.blobs, &container).await;
+            // A refusal has a time, too.
+            let answered = answered.or_else(|error| error.answered_at().map(Some).ok_or(error));
+            answered.map(|answered| (answered, sent, began.elapsed()))
         };
+        let tries = Tries::until(&self.runtime, Instant::now() + MAX_ANSWER_TIME, 1, 1);
+        let Ok((answered, sent, took)) = tries.run(ask).await else { return };
         let now = unix_millis(self.runtime.now());
-        if now.abs_diff(sent) > MAX_ANSWER_TIME {
+        // Half of a step during the request would become an error of the difference, which nothing shows later.
+        let was_set = sent.saturating_add(millis(took)).abs_diff(now) >= MIN_STEP;
+        if was_set || took > MAX_ANSWER_TIME {
             return;
         }
         let own = sent.midpoint(now);
         // If the storage returns no time, the clocks of all processes must agree.
         let ahead = answered.map_or(0, |storage| unix_millis(storage).wrapping_sub(own).cast_signed());
-        *lock(&self.known) = Some(Difference { ahead, asked: Instant::now(), own: now });
+        let mut known = lock(&self.known);
+        let is_after_step = known.is_some_and(|former| former.is_outdated(now));
+        *known = Some(Difference { ahead, asked: Instant::now(), own: now, is_after_step });
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 jobqueue_storage::debug_fields! {
@@ -133,28 +169,108 @@ jobqueue_storage::debug_fields! {
 
 #[cfg(test)]
 mod tests {
-    use jobqueue_testing::faults::Faulty;
+    use jobqueue_testing::faults::{Fault, Faulty};
 
     use super::*;
     use crate::clock::ManualClock;
     use crate::memory;
-    use crate::storage::Operation;
+    use crate::storage::{Operation, StoreErrorKind};
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const STEP: Duration = Duration::from_secs(120);
+
+    /// A process and a storage, whose clocks stand still unless the test moves them.
+    struct Bench {
+        faulty: Faulty,
+        /// The storage's clock.
+        stored: Arc<ManualClock>,
+        /// The process's clock.
+        wall: Arc<ManualClock>,
+        clock: Arc<StorageClock>,
+    }
+
+    impl Bench {
+        fn new() -> Self {
+            let (stored, wall) = (Arc::new(ManualClock::new()), Arc::new(ManualClock::new()));
+            let runtime = |clock: &Arc<ManualClock>| Runtime::virtual_time(Arc::<ManualClock>::clone(clock));
+            let faulty = Faulty::new(&memory::open_on(runtime(&stored)));
+            let clock = StorageClock::new(Arc::clone(faulty.storage().blobs()), runtime(&wall));
+            Self { faulty, stored, wall, clock }
+        }
+
+        /// Lets time pass by all clocks.
+        async fn pass(&self, time: Duration) {
+            tokio::time::sleep(time).await;
+            self.stored.advance(time);
+            self.wall.advance(time);
+        }
+
+        fn asked(&self) -> usize {
+            self.faulty.calls_of(Operation::ListBlobs)
+        }
+
+        fn assert_right(&self, now: Millis) {
+            let right = unix_millis(self.faulty.storage().runtime().now());
+            assert!(now.0.abs_diff(right) < 1_000, "{now:?}, and it is {right}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn storage_is_asked_once_and_again_after_a_step_of_the_clock() {
-        let faulty = Faulty::new(&memory::open_on(Runtime::paused()));
-        let storage = faulty.storage();
-        let wall = Arc::new(ManualClock::at(storage.runtime().now()));
-        let own = Runtime::virtual_time(Arc::<ManualClock>::clone(&wall));
-        let clock = StorageClock::new(Arc::clone(storage.blobs()), own);
-        tokio::join!(clock.now(), clock.now());
-        assert_eq!(faulty.calls_of(Operation::ListBlobs), 1, "calls that wait share an answer");
-        let detached = clock.over(Arc::clone(storage.blobs()));
-        wall.advance(Duration::from_secs(120));
-        let now = clock.now().await;
-        assert_eq!(faulty.calls_of(Operation::ListBlobs), 2);
-        let right = unix_millis(storage.runtime().now());
-        assert!(now.0.abs_diff(right) < 1_000, "{now:?}, and it is {right}");
-        assert_eq!(detached.known_now(), clock.known_now());
+        let bench = Bench::new();
+        tokio::join!(bench.clock.now(), bench.clock.now());
+        assert_eq!(bench.asked(), 1, "calls that wait share an answer");
+        let detached = bench.clock.over(Arc::clone(bench.faulty.storage().blobs()));
+        bench.pass(SECOND).await;
+        bench.wall.advance(STEP);
+        let now = bench.clock.now().await;
+        assert_eq!(bench.asked(), 2);
+        bench.assert_right(now);
+        assert_eq!(detached.known_now(), bench.clock.known_now());
+    }
+
+    // The clock of a SQLite file is the machine's, and takes a step over after a minute.
+    #[tokio::test(start_paused = true)]
+    async fn storage_is_asked_again_when_it_may_have_taken_a_step_over() {
+        let bench = Bench::new();
+        let _ = bench.clock.now().await;
+        bench.pass(SECOND).await;
+        bench.wall.advance(STEP);
+        bench.assert_right(bench.clock.now().await);
+        bench.pass(Duration::from_secs(60)).await;
+        bench.stored.advance(STEP);
+        bench.pass(Duration::from_secs(10)).await;
+        bench.assert_right(bench.clock.now().await);
+        assert_eq!(bench.asked(), 3);
+        bench.pass(Duration::from_secs(300)).await;
+        bench.assert_right(bench.clock.now().await);
+        assert_eq!(bench.asked(), 3, "the difference is settled");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answer_does_not_count_if_the_clock_was_set_meanwhile() {
+        let bench = Bench::new();
+        let wall = Arc::clone(&bench.wall);
+        bench.faulty.on(Operation::ListBlobs, move |call| {
+            if call.nth == 1 {
+                wall.advance(Duration::from_secs(9));
+            }
+            None
+        });
+        let _ = bench.clock.now().await;
+        bench.pass(SECOND).await;
+        bench.assert_right(bench.clock.now().await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_is_unknown_until_the_storage_has_answered() {
+        let bench = Bench::new();
+        bench.wall.advance(STEP);
+        bench.faulty.plan_always(Operation::ListBlobs, Fault::Refuse(StoreErrorKind::Unavailable));
+        assert!(bench.clock.certain_now().await.unwrap_err().is_retryable());
+        bench.pass(SECOND).await;
+        bench.faulty.heal();
+        bench.faulty.plan(Operation::ListBlobs, 1, Fault::Refuse(StoreErrorKind::Unavailable));
+        bench.assert_right(bench.clock.certain_now().await.unwrap());
     }
 }

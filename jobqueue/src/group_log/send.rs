@@ -54,7 +54,16 @@ pub(crate) struct Confirmation {
 /// # Errors
 /// For each job: the caller must not store its message.
 pub(crate) async fn announce(logs: &GroupLogs, all: &mut [Announcement]) -> Vec<Result<Announced, Error>> {
-    let now = logs.clock.now().await;
+    let refused = |error: Error| {
+        let retryable = error.is_retryable();
+        Error::new(ErrorKind::Rejected, "the message is not stored: it could not be given its position")
+            .with_retryable(retryable)
+            .with_source(error)
+    };
+    let now = match logs.clock.certain_now().await {
+        Ok(now) => now,
+        Err(error) => return copies_of(refused(error), all.len()),
+    };
     let mut by_key: BTreeMap<_, Vec<usize>> = BTreeMap::new();
     for (place, Announcement { entry, .. }) in all.iter().enumerate() {
         by_key.entry((entry.log, entry.key)).or_default().push(place);
@@ -80,12 +89,6 @@ pub(crate) async fn announce(logs: &GroupLogs, all: &mut [Announcement]) -> Vec<
     let announced = futures_util::future::join_all(announced).await;
     let mut announced: Vec<_> = announced.into_iter().flatten().collect();
     announced.sort_by_key(|(place, _)| *place);
-    let refused = |error: Error| {
-        let retryable = error.is_retryable();
-        Error::new(ErrorKind::Rejected, "the message is not stored: it could not be given its position")
-            .with_retryable(retryable)
-            .with_source(error)
-    };
     let answers = all.iter_mut().zip(announced).map(|(announcement, (_, answer))| match answer {
         Ok((_, Announced::Full)) => Err(full()),
         Ok((page, announced)) => {

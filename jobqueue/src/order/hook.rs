@@ -202,7 +202,7 @@ impl OrderedDelivery<'_> {
     async fn next_step(&self) -> Result<TurnStep, Error> {
         let InOrder { entry, .. } = self.own;
         let core = &self.leased_job.core;
-        let now = core.groups.clock.now().await;
+        let now = core.groups.clock.certain_now().await?;
         if let Some(abandoned) = self.log.latest().abandoned(&entry, now) {
             let remove = |payload| remove_blobs(core, &core.name, vec![payload]);
             core.groups.finish_abandoned(&self.log, abandoned, core.store(), remove).await?;
@@ -257,7 +257,7 @@ impl OrderedDelivery<'_> {
         // The overdue message may be hidden for as long as this one.
         let hidden = OVERDUE_TIMEOUT + self.leased_job.times.hidden;
         let wait = OverdueWait { hidden, queue };
-        let now = core.groups.clock.now().await;
+        let now = core.groups.clock.certain_now().await?;
         if self.log.read_and_change(move |log| log.mark_overdue(&entry, turn, wait, now)).await? {
             crate::log::warn!(queue = %core.name, "a FIFO message did not arrive; the jobs behind it go on without it");
             return Ok(TurnStep::Ask);
