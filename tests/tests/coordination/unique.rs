@@ -1,14 +1,17 @@
 //! Unique work when senders die and answers are lost, and the sweep of its records. In paused time on memory.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use jobqueue::clock::TokioClock;
 use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::queue::SendUniqueOutcome;
 use jobqueue::storage::ContainerName;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::{Queue, QueueMessage, Storage};
+use jobqueue::{Queue, QueueMessage, Runtime, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::death;
+use jobqueue_tests::jobs::in_memory;
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
@@ -20,6 +23,7 @@ pub(super) struct Report {
 }
 
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
+const MINUTE: Duration = Duration::from_secs(60);
 
 pub(super) fn may() -> Report {
     Report { of: "may".into() }
@@ -52,6 +56,27 @@ async fn clearing_a_queue_ends_the_windows_of_its_unique_work() {
     queue.clear().await.unwrap();
     assert!(delayed(&queue).await.is_sent());
     assert!(!delayed(&queue).await.is_sent());
+    assert_eq!(queue.approximate_len().await.unwrap(), 1);
+}
+
+// clocks 29, 7: for a clock that is ahead, a window whose last minutes were left was over.
+#[tokio::test(start_paused = true)]
+async fn window_is_ended_by_a_process_whose_clock_is_ahead() {
+    let storage = in_memory();
+    let queue = storage.queue::<Report>().await.unwrap();
+    let clock = TokioClock::at(storage.runtime().now() + MINUTE * 4);
+    let other = storage.clone().with_runtime(Runtime::virtual_time(Arc::new(clock)));
+    let ahead = other.queue::<Report>().await.unwrap();
+    let job = may();
+    let send = async || queue.send(&job).unique_for(HOUR).delay(HOUR * 2).await.unwrap().is_sent();
+    assert!(send().await);
+    sleep(HOUR - MINUTE * 3).await;
+    assert!(!send().await, "the window is open");
+    assert!(ahead.cancel_unique("may").await.unwrap());
+    assert!(send().await);
+    sleep(HOUR - MINUTE * 3).await;
+    ahead.clear().await.unwrap();
+    assert!(send().await);
     assert_eq!(queue.approximate_len().await.unwrap(), 1);
 }
 

@@ -99,12 +99,17 @@ impl UniqueRecord {
 
     /// Returns whether the owner's hold has expired even allowing for clock skew.
     pub(super) fn has_certainly_expired(&self, now: SystemTime) -> bool {
-        self.pending_until <= now.checked_sub(SKEW).map_or(0, unix_millis)
+        self.pending_until <= earliest(now)
     }
 
-    /// Returns whether a send at `now` would join the job of the record.
-    pub(super) fn is_joined(&self, now: u64) -> bool {
-        self.sent && now < self.until
+    /// Returns whether a send at `now` would join the job of the record, if its sender's clock is behind.
+    pub(super) fn may_be_joined(&self, now: SystemTime) -> bool {
+        self.sent && self.is_in_window(now)
+    }
+
+    /// Returns whether the window lasts by the clock of any sender.
+    fn is_in_window(&self, now: SystemTime) -> bool {
+        earliest(now) < self.until
     }
 
     /// Frees the key of a job whose message was deleted, if the record is still `known`.
@@ -153,7 +158,7 @@ impl UniqueRecord {
         let Some(found) = found.filter(|found| sent.is_none_or(|sent| found.is_of(sent))) else {
             return Edit::Keep(Ownership::Other(CancellerClaim::Nothing));
         };
-        match (found.sent, unix_millis(now) < found.until) {
+        match (found.sent, found.is_in_window(now)) {
             (false, _) if found.nonce == nonce => Edit::Keep(Ownership::Mine),
             (false, _) if !is_abandoned(&found) => Edit::Keep(Ownership::Other(CancellerClaim::Busy(None))),
             (sent, true) => match found.message {
@@ -205,6 +210,11 @@ impl KeyClaim {
     }
 }
 
+/// Returns the earliest time that the clock of another process shows at `now`, in milliseconds since 1970.
+fn earliest(now: SystemTime) -> u64 {
+    now.checked_sub(SKEW).map_or(0, unix_millis)
+}
+
 /// Returns a random name for a sender or a canceller.
 pub(super) fn nonce(runtime: &Runtime) -> String {
     format!("{:016x}", runtime.random_u64())
@@ -240,6 +250,7 @@ mod tests {
     const HOLD_END: u64 = 45_000;
     /// The end of a window that began at 0.
     const WINDOW_END: u64 = 3_600_000;
+    const SKEW_MILLIS: u64 = 300_000;
 
     /// Returns the record of the sender `nonce`, which has claimed the key at 0.
     fn pending(nonce: &str) -> UniqueRecord {
@@ -337,7 +348,7 @@ mod tests {
             ("there is no record", None, SOON),
             ("the sender died", Some(pending("first")), HOLD_END),
             ("a worker has received the message", Some(sent().into_sent(None)), SOON),
-            ("the window has passed", Some(sent()), WINDOW_END),
+            ("the window has passed", Some(sent()), WINDOW_END + SKEW_MILLIS),
             ("the key is free", Some(sent().into_free()), SOON),
         ];
         for (case, found, now) in cases {

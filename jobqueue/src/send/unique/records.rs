@@ -1,6 +1,6 @@
 //! The requests that read and change the records of keys.
 
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::future::try_join_all;
 use sha2::{Digest, Sha256};
@@ -18,7 +18,7 @@ use crate::storage::{
     BlobName, BlobProperties, ContainerName, ETag, EXPIRES, StoreError, StoreErrorKind, Tries, list_all,
     needed_at_most_until,
 };
-use crate::undelivered::UndeliveredRef;
+use crate::undelivered::{SKEW, UndeliveredRef};
 use jobqueue_storage::fast::hex::to_hex;
 
 pub(crate) const CONTAINER: &str = "jobqueue-unique";
@@ -196,7 +196,8 @@ impl SentRecords {
         let (container, prefix) = (ContainerName::new(CONTAINER)?, format!("{}/", core.name));
         let listed =
             tries(core.runtime()).run(|| list_all(&**core.storage.blobs(), &container, &prefix)).await?;
-        let now = core.runtime().now();
+        // By the clock of a sender that is behind, a window lasts for longer.
+        let now = core.now().checked_sub(SKEW).unwrap_or(UNIX_EPOCH);
         let is_needed = |found: &BlobProperties| needed_at_most_until(found).is_none_or(|end| now <= end);
         let present = listed.blobs.into_iter().filter(|(_, found)| is_needed(found));
         Ok(Self(present.map(|(name, found)| (UniqueRecordBlob::named(core, name), found.etag)).collect()))
@@ -206,19 +207,19 @@ impl SentRecords {
     /// is.
     pub(in crate::send) async fn free(self, now: SystemTime) -> Result<(), Error> {
         for records in self.0.chunks(CONCURRENT_FREES) {
-            try_join_all(records.iter().map(|(record, tag)| free(record, tag, unix_millis(now)))).await?;
+            try_join_all(records.iter().map(|(record, tag)| free(record, tag, now))).await?;
         }
         Ok(())
     }
 }
 
-async fn free(record_blob: &UniqueRecordBlob, tag: &ETag, now: u64) -> Result<(), StoreError> {
+async fn free(record_blob: &UniqueRecordBlob, tag: &ETag, now: SystemTime) -> Result<(), StoreError> {
     let found = match tries(record_blob.0.runtime()).run(|| record_blob.0.read()).await {
         // A damaged record counts as missing.
         Err(e) if e.kind() == StoreErrorKind::Corrupt => None,
         found => found?,
     };
-    let Some(read) = found.filter(|read| read.tag() == tag && read.value.is_joined(now)) else {
+    let Some(read) = found.filter(|read| read.tag() == tag && read.value.may_be_joined(now)) else {
         return Ok(());
     };
     let change = || {
