@@ -1,8 +1,8 @@
 //! The journal of jobs that have ended.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use jobqueue::__internals::{kept_text, open_journal};
+use jobqueue::__internals::{kept_text, open_journal, storage_time};
 use jobqueue::Error;
 use jobqueue::storage::{JournalEntry, JournalQuery};
 use jobqueue_message::times::rfc3339;
@@ -15,13 +15,15 @@ use super::Admin;
 #[must_use]
 pub struct HistoryFilter {
     query: JournalQuery,
+    younger_than: Option<Duration>,
+    older_than: Option<Duration>,
 }
 
 impl Default for HistoryFilter {
     fn default() -> Self {
         let mut query = JournalQuery::default();
         query.limit = 100;
-        Self { query }
+        Self { query, younger_than: None, older_than: None }
     }
 }
 
@@ -53,11 +55,17 @@ impl HistoryFilter {
         /// Selects jobs whose error contains this text, matching case.
         error(text some String) => query.error;
 
-        /// Selects jobs that ended at this time or later.
+        /// Selects jobs that ended at this time or later, by the worker's clock.
         since(time: SystemTime) => query.since;
 
-        /// Selects jobs that ended at this time or earlier.
+        /// Selects jobs that ended at this time or earlier, by the worker's clock.
         until(time: SystemTime) => query.until;
+
+        /// Selects jobs that ended at most this long before the search, by the storage's clock.
+        younger_than(age: Duration) => younger_than;
+
+        /// Selects jobs that ended at least this long before the search, by the storage's clock.
+        older_than(age: Duration) => older_than;
 
         /// Selects at most this many jobs, at least one: the newest. Jobs that ended in the same microsecond
         /// as the last are selected too.
@@ -150,14 +158,28 @@ impl Admin {
     /// seconds or 500 blobs a search makes no further request, and returns how far it has come. If the next
     /// search could not get past that point, because more blobs contain jobs of that moment, the search
     /// continues longer. On these storages a job that ended by a clock more than an hour ahead may be found
-    /// only once that time has come.
+    /// only once that time has come. A filter with an age costs one more listing, for the storage's time.
     ///
     /// # Errors
     /// [`Storage`](jobqueue::ErrorKind::Storage) if the journals cannot be read.
     pub async fn history(&self, filter: &HistoryFilter) -> Result<HistoryPage, Error> {
-        let page = open_journal(self.storage.stores()).search(&filter.query).await?;
+        let query = self.query_of(filter).await?;
+        let page = open_journal(self.storage.stores()).search(&query).await?;
         let searched_to = page.searched_to.map(super::text::exact_time);
         let jobs = page.entries.into_iter().map(HistoryRecord::from).collect();
         Ok(HistoryPage { jobs, complete: searched_to.is_none(), searched_to })
+    }
+
+    /// Returns the query of a filter, with times in place of ages.
+    async fn query_of(&self, filter: &HistoryFilter) -> Result<JournalQuery, Error> {
+        let mut query = filter.query.clone();
+        if filter.younger_than.is_some() || filter.older_than.is_some() {
+            let now = storage_time(&self.storage, None).await?.unwrap_or_else(|| self.clock().now());
+            let ago = |age: Duration| now.checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
+            query.since = query.since.max(filter.younger_than.map(ago));
+            // Both are given if a search for an age is continued.
+            query.until = query.until.into_iter().chain(filter.older_than.map(ago)).min();
+        }
+        Ok(query)
     }
 }

@@ -63,7 +63,6 @@ pub(crate) async fn run(global: &Global, arguments: HistoryArguments) -> Result<
 }
 
 fn filter(arguments: &HistoryArguments) -> HistoryFilter {
-    let ago = |age: Option<Duration>| SystemTime::now().checked_sub(age?);
     HistoryFilter::new()
         .limit(arguments.limit)
         .given(arguments.queue.as_ref(), HistoryFilter::queue)
@@ -72,14 +71,9 @@ fn filter(arguments: &HistoryArguments) -> HistoryFilter {
         .given(arguments.kind.as_ref(), HistoryFilter::kind)
         .given(arguments.outcome.as_ref(), HistoryFilter::outcome)
         .given(arguments.error.as_ref(), HistoryFilter::error)
-        .given(ago(arguments.younger_than), HistoryFilter::since)
-        .given(until(arguments.until, ago(arguments.older_than)), HistoryFilter::until)
-}
-
-/// Returns the earlier of two ends. Both are given if a search with `--older-than` is continued with
-/// `--until`.
-fn until(given: Option<SystemTime>, by_age: Option<SystemTime>) -> Option<SystemTime> {
-    given.into_iter().chain(by_age).min()
+        .given(arguments.younger_than, HistoryFilter::younger_than)
+        .given(arguments.older_than, HistoryFilter::older_than)
+        .given(arguments.until, HistoryFilter::until)
 }
 
 const COLUMNS: &[Column<HistoryRecord>] = &[

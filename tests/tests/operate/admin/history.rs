@@ -1,15 +1,16 @@
 //! The journal of ended jobs: complete, searchable, kept for its time, and never in a job's way.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::clock::Clock;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::{JobError, Storage};
+use jobqueue::{JobError, Runtime, Storage};
 use jobqueue_admin::{HistoryFilter, HistoryRecord};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, clock, in_memory, task, worker};
 
-use crate::admin::presence::operator;
+use crate::admin::presence::{Wrong, operator};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -129,6 +130,24 @@ async fn reads_of(faulty: &Faulty, filter: HistoryFilter) -> (usize, usize) {
     let before = faulty.calls_of(Operation::GetBlob);
     let found = found(&faulty.storage(), filter).await.len();
     (faulty.calls_of(Operation::GetBlob) - before, found)
+}
+
+// clocks 29, 9
+#[tokio::test(start_paused = true)]
+async fn age_of_an_end_counts_by_the_clock_of_the_storage() {
+    let storage = in_memory();
+    run(&storage, 3).await;
+    let five_minutes = Duration::from_secs(300);
+    for (younger, older) in [(3, 0), (0, 3)] {
+        for by in [-600, 600] {
+            let wrong = storage.clone().with_runtime(Runtime::new().with_clock(Arc::new(Wrong(by))));
+            let since = HistoryFilter::new().younger_than(five_minutes);
+            assert_eq!(found(&wrong, since).await.len(), younger, "{by}");
+            let until = HistoryFilter::new().older_than(five_minutes);
+            assert_eq!(found(&wrong, until).await.len(), older, "{by}");
+        }
+        after(600).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

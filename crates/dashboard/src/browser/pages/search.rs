@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use askama::Template;
 use futures_util::{StreamExt, stream};
@@ -117,8 +116,6 @@ pub(crate) fn until<'a>(fields: impl Iterator<Item = (&'a str, &'a str)>, time: 
 
 /// Returns the filter in the fields of a page or a document.
 pub(crate) fn filter(fields: &Fields) -> Result<HistoryFilter, PageError> {
-    let younger = fields.duration("younger")?.and_then(|age| SystemTime::now().checked_sub(age));
-    let since = younger.max(fields.time("since")?);
     let outcome = fields.text("outcome");
     if let Some(unknown) = outcome.filter(|outcome| !HistoryFilter::OUTCOMES.contains(outcome)) {
         let text = format!(
@@ -135,7 +132,8 @@ pub(crate) fn filter(fields: &Fields) -> Result<HistoryFilter, PageError> {
         .given(fields.text("kind"), HistoryFilter::kind)
         .given(outcome, HistoryFilter::outcome)
         .given(fields.exact("error"), HistoryFilter::error)
-        .given(since, HistoryFilter::since)
+        .given(fields.duration("younger")?, HistoryFilter::younger_than)
+        .given(fields.time("since")?, HistoryFilter::since)
         .given(fields.time("until")?, HistoryFilter::until))
 }
 
