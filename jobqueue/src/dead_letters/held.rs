@@ -36,6 +36,9 @@ pub(crate) struct HeldLetter {
     pub(crate) message: MessageRef,
     /// The end of the lease, after which other clients can lease the letter.
     pub(super) until: Instant,
+    /// The time of the lease by the storage's clock, and the time at which this process received the letter.
+    pub(super) leased_at: SystemTime,
+    pub(super) received: Instant,
     pub(super) entry: DeadLetterEntry,
     pub(crate) letter: DeadLetter,
     pub(crate) inserted: SystemTime,
@@ -46,6 +49,11 @@ pub(crate) struct HeldLetter {
 }
 
 impl HeldLetter {
+    /// Returns the storage's time.
+    pub(super) fn now(&self) -> SystemTime {
+        self.leased_at + self.received.elapsed()
+    }
+
     /// Returns the identity of the stored letter.
     pub(super) fn stored(&self) -> StoredLetter<'_> {
         StoredLetter { message: &self.message.id, inserted: self.inserted, text: &self.letter.text }

@@ -245,7 +245,8 @@ impl DeadLetterQueue {
             return None;
         }
         let until = requested + granted.unwrap_or(LETTER_LEASE);
-        Some(HeldLetter { message, until, entry, letter, inserted, original_id, group })
+        let (leased_at, received) = (pass.now.unwrap_or(inserted), Instant::now());
+        Some(HeldLetter { message, until, leased_at, received, entry, letter, inserted, original_id, group })
     }
 
     /// Returns whether a job was dead-lettered after the pass began, on storages where a letter has the

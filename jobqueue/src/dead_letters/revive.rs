@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, timeout_at};
 
 use super::held::HeldLetter;
-use super::letter::{DeadLetter, DeadLetterEntry};
+use super::letter::DeadLetterEntry;
 use super::untyped::DeadLetterQueue;
 use crate::delivery::{HistoryTrim, add_past_dead_letter, event_of_raw, record_redrive, unwrap_unreadable};
 use crate::envelope::{
@@ -169,7 +169,7 @@ impl DeadLetterQueue {
             LetterContent::Text(text) => {
                 return Ok(RevivedJob { text, key: None, group: stored_group, blobs: Vec::new() });
             }
-            LetterContent::Job(dead) => self.reset(*dead, &held.letter),
+            LetterContent::Job(dead) => self.reset(*dead, held),
         };
         let copied = copy_blobs(&self.core, &self.name, &mut envelope, u64::MAX).await?;
         let mut blobs = copied.new;
@@ -231,7 +231,8 @@ impl DeadLetterQueue {
     }
 
     /// Returns the event as a new message with all its attempts.
-    fn reset(&self, mut envelope: Envelope, letter: &DeadLetter) -> Envelope {
+    fn reset(&self, mut envelope: Envelope, held: &HeldLetter) -> Envelope {
+        let letter = &held.letter;
         // A message that the storage or another program has moved has no note. Without a past dead letter,
         // its checkpoint would look as if a producer had written it.
         let note = envelope.dead_letter.take().unwrap_or_else(|| DeadLetterNote {
@@ -242,7 +243,7 @@ impl DeadLetterQueue {
             deliveries: letter.deliveries,
             worker: None,
         });
-        envelope.fence_base = fence_base(envelope.fence_base, note.deliveries, self.core.now());
+        envelope.fence_base = fence_base(envelope.fence_base, note.deliveries, held.now());
         add_past_dead_letter(&mut envelope.history, note);
         // The new message must be distinguishable from the old one, which may still exist.
         forget_message(&mut envelope);
@@ -285,8 +286,8 @@ impl DeadLetterQueue {
 /// Returns the number above which the fences of a redriven job begin.
 ///
 /// The dead-lettered message may be delivered once more, and two dead letters of a job may be redriven one
-/// after the other: the time in the number separates their fences. The former number keeps the fence growing
-/// if the clock is wrong.
+/// after the other: the time in the number separates their fences. Two machines may redrive them, so the time
+/// is the storage's. The former number keeps the fence growing if the clock is wrong.
 fn fence_base(former: u64, deliveries: u32, now: SystemTime) -> u64 {
     /// The number of bits for the deliveries of one message.
     const DELIVERY_BITS: u32 = 10;

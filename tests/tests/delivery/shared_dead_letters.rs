@@ -1,12 +1,14 @@
 //! Dead letters of which a redrive or a purge is not the only user: the job is in its queue too, another
 //! program wrote the letter, or others hold it.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::clock::TokioClock;
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, PutMessage, StoreErrorKind};
-use jobqueue::{Context, ErrorKind, JobError, Reason, Storage};
+use jobqueue::{Context, ErrorKind, JobError, Reason, Runtime, Storage};
 use jobqueue_admin::{Admin, HistoryFilter};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
@@ -89,6 +91,30 @@ async fn second_letter_of_one_end_is_a_copy_in_a_later_redrive_too() {
     assert_eq!((second.moved.len(), second.left), (0, 0));
     assert_eq!(finish_all(&storage).await.0, 0, "the job does not run again");
     assert_eq!(lengths(&queue).await, (0, 0));
+}
+
+// clocks 29, 11: two letters of one job may be redriven by two machines.
+#[tokio::test(start_paused = true)]
+async fn fence_of_a_redriven_job_counts_by_the_clock_of_the_storage() {
+    let storage = in_memory();
+    let ahead = TokioClock::at(storage.runtime().now() + Duration::from_secs(3_600));
+    let other = storage.clone().with_runtime(Runtime::virtual_time(Arc::new(ahead)));
+    let fences = Arc::<Mutex<Vec<u64>>>::default();
+    for machine in [&other, &storage] {
+        let queue = machine.queue::<Task>().await.unwrap();
+        let _ = queue.send(&task("a")).await.unwrap();
+        reject_all(&storage).await;
+        let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
+        assert_eq!(redriven.moved.len(), 1);
+        let sink = Arc::clone(&fences);
+        let handler = move |_: Task, ctx: Context| {
+            sink.lock().unwrap().push(ctx.fence());
+            async { Ok::<_, JobError>(()) }
+        };
+        let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    }
+    let fences = fences.lock().unwrap().clone();
+    assert!(fences.len() == 2 && fences[0] < fences[1], "{fences:?}");
 }
 
 // L3
