@@ -76,10 +76,11 @@ pub enum CatchUp {
 ///
 /// # Clocks
 /// The leader's wall clock decides which slots are due. If the clock is set back, nothing is sent twice. If
-/// it is set forward, the slots in between are missed slots. If the clock of a leader was far ahead, all
-/// slots up to that time are done: under a correct clock nothing is sent until that time has come, and the
-/// worker logs a warning. To start again from now, delete the schedule's blob in the container
-/// `jobqueue-schedules`, or give the schedule another name.
+/// it is set forward, the slots in between are missed slots. So are the slots between the clocks of a leader
+/// and of a successor whose clock is ahead by more than a minute, although a worker led all the time. If the
+/// clock of a leader was far ahead, all slots up to that time are done: under a correct clock nothing is sent
+/// until that time has come, and the worker logs a warning. To start again from now, delete the schedule's
+/// blob in the container `jobqueue-schedules`, or give the schedule another name.
 ///
 /// ```
 /// # fn main() -> Result<(), jobqueue::Error> {
