@@ -99,8 +99,8 @@ impl DeferralCause {
             Self::BrokenHook | Self::BrokenAdmission => {
                 Some((BROKEN_HOOK_LIMIT, Reason::COORDINATION_FAILED))
             }
-            Self::Outage => Some((OUTAGE_LIMIT, Reason::ATTEMPTS_EXHAUSTED)),
-            Self::PayloadUnreadable | Self::Hook | Self::SlowPreparation => None,
+            // The end of the handler decides about an outage: `may_wait_for_outage`.
+            Self::PayloadUnreadable | Self::Hook | Self::SlowPreparation | Self::Outage => None,
         }
     }
 
@@ -176,10 +176,11 @@ pub(crate) async fn defer(
     job.release_waiting(wait, Some(deferral)).await.map(DeferOutcome::PutBack)
 }
 
-/// Returns whether the message may be put back because of `cause`: it has not yet waited for long enough.
-pub(super) fn may_defer(job: &LeasedJob, cause: DeferralCause) -> bool {
-    earlier_wait(job, cause)
-        .is_none_or(|(deferral, waited)| reason_to_end(job, cause, &deferral, waited).is_none())
+/// Returns whether a failure of the handler in an outage costs no attempt: the outage has not yet lasted for
+/// long enough. The put-back that follows may wait for the record of an effect, and does not decide again.
+pub(super) fn may_wait_for_outage(job: &LeasedJob) -> bool {
+    earlier_wait(job, DeferralCause::Outage)
+        .is_none_or(|(deferral, waited)| deferral.count < MIN_PUT_BACKS || waited < OUTAGE_LIMIT)
 }
 
 /// Returns the reason for dead-lettering the message if it has waited for long enough.

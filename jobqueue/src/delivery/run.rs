@@ -12,7 +12,7 @@ use tracing::Span;
 
 use super::admit::{RunnableJob, too_late};
 use super::context::Context;
-use super::deferral::{DeferralCause, end_wait_for_run, may_defer};
+use super::deferral::{DeferralCause, end_wait_for_run, may_wait_for_outage};
 use super::disposition::{Disposition, Rejection};
 use super::executor::{DeliveryReport, Executor};
 use super::handler_output::HandlerOutput;
@@ -213,7 +213,7 @@ impl Executor {
         let is_outage = is_outage(&error);
         let error = recover(error);
         let decided = self.ask_policy(job, &error);
-        if is_outage && decided.is_none() && may_defer(leased_job, DeferralCause::Outage) {
+        if is_outage && decided.is_none() && may_wait_for_outage(leased_job) {
             return Disposition::Defer { cause: DeferralCause::Outage, detail: error.chain() };
         }
         self.judge(job, &error, backoff, decided)

@@ -192,6 +192,35 @@ async fn an_outage_that_a_handler_notices_costs_an_attempt_after_a_day() {
     assert_eq!(report.completed, 1, "{report:?}");
 }
 
+// Round 29, core 5: the day ended while the delivery waited for the record, and the job was a dead letter.
+#[tokio::test(start_paused = true)]
+async fn day_of_an_outage_that_ends_during_a_record_costs_one_attempt() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let _ = storage.queue::<Task>().await.unwrap().send(&jobqueue_tests::jobs::task("a")).await.unwrap();
+    // Writes fail, so that each delivery waits for 15 minutes for the record of its effect.
+    faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+    heal_after(&faulty, 90_000);
+    let deliveries = Arc::<Mutex<u32>>::default();
+    let count = Arc::clone(&deliveries);
+    let handler = move |_: Task, ctx: Context| {
+        *count.lock().unwrap() += 1;
+        async move {
+            let effect = async || Ok::<_, JobError>(());
+            let saved = async {
+                // The effect is over by then.
+                after(1).await;
+                Ok::<_, JobError>(ctx.checkpoint(&"p".repeat(50_000)).await.map(drop)?)
+            };
+            tokio::try_join!(saved, ctx.once("effect", effect)).map(drop)
+        }
+    };
+    let built = worker(&storage).circuit_breaker(None).handle(handler).build().unwrap();
+    let report = built.run_until(after(93_600)).await.unwrap();
+    assert!(*deliveries.lock().unwrap() < 200, "they wait for the record");
+    assert_eq!((report.retried, report.completed, report.dead_lettered), (1, 1, 0), "{report:?}");
+}
+
 /// An error of the application that an outage has caused.
 #[derive(Debug)]
 struct NoReceipt(jobqueue::Error);
