@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
@@ -23,10 +24,13 @@ use crate::queue_core::{
 };
 use crate::runtime::Runtime;
 use crate::send::{Purpose, SendOptions, Sent, dispatch, mark_copy, new_id, prepare_envelope};
-use crate::storage::{LeasedMessage, MAX_MESSAGES, QueueName, Storage};
+use crate::storage::{LeasedMessage, MAX_MESSAGES, QueueName, Received, Storage, StoreError, Tries};
 
 /// The number of messages that an inspection puts back concurrently.
 const CONCURRENT_RELEASES: usize = 16;
+/// The reason if a request of an inspection failed and may have leased messages.
+const ANSWER_LOST: &str =
+    "a request for messages failed and may have hidden some until their lease is over; try again then";
 
 /// A queue that was opened without its message type.
 #[derive(Debug)]
@@ -91,10 +95,11 @@ impl UntypedQueue {
     }
 
     /// Receives up to `limit` visible messages, calls `look` once for each, and then puts them back. Stops
-    /// early when `stop` fires or a request fails.
+    /// early when `stop` fires, or when a request fails three times in a row.
     ///
     /// # Errors
-    /// The queue, or a part of it, could not be read: `look` may have missed some of its messages.
+    /// The queue, or a part of it, could not be read, or a request that failed may have leased messages: `look`
+    /// may have missed some of its messages.
     pub async fn inspect(
         &self,
         limit: usize,
@@ -103,10 +108,10 @@ impl UntypedQueue {
     ) -> Result<(), Error> {
         let settings = self.core.settings();
         let (mut held, mut seen) = (Vec::<LeasedJob>::new(), HashSet::new());
-        let (mut ended, mut pauses) = (Ok(()), RESCAN_SECONDS.iter());
+        let (mut ended, mut pauses, mut in_doubt) = (Ok(()), RESCAN_SECONDS.iter(), false);
         while seen.len() < limit && !stop.is_cancelled() {
             let count = u32::try_from(limit - seen.len()).unwrap_or(u32::MAX).min(MAX_MESSAGES);
-            let (received, requested) = match self.core.get(count, &settings).await {
+            let (received, requested) = match self.page(count, stop, &mut in_doubt).await {
                 Ok(received) => received,
                 Err(error) => {
                     ended = Err(error.into());
@@ -115,6 +120,7 @@ impl UntypedQueue {
             };
             if received.messages.is_empty() {
                 if !received.is_uncertain && !received.is_partial {
+                    ended = self.check_none_hidden(in_doubt && !stop.is_cancelled(), seen.len()).await;
                     break;
                 }
                 // The queue may not be empty: retry.
@@ -142,6 +148,42 @@ impl UntypedQueue {
         };
         stream::iter(held).for_each_concurrent(CONCURRENT_RELEASES, release).await;
         ended
+    }
+
+    /// Leases up to `count` messages, none if `stop` fires between two tries. Also returns the time just
+    /// before the request. Sets `in_doubt` if a request that failed may have leased messages.
+    async fn page(
+        &self,
+        count: u32,
+        stop: &CancellationToken,
+        in_doubt: &mut bool,
+    ) -> Result<(Received, Instant), StoreError> {
+        let mut tries = Tries::brief(self.core.runtime(), 2, 2);
+        loop {
+            let error = match self.core.get(count, &self.core.settings()).await {
+                Ok(received) => return Ok(received),
+                Err(error) => error,
+            };
+            let again = stop.run_until_cancelled(tries.failed(error)).await;
+            *in_doubt |= tries.is_in_doubt();
+            match again {
+                Some(again) => again?,
+                None => return Ok((Received::default(), Instant::now())),
+            }
+        }
+    }
+
+    /// Fails if it is `in_doubt` whether messages were leased unseen, unless the queue has only the `seen`.
+    async fn check_none_hidden(&self, in_doubt: bool, seen: usize) -> Result<(), Error> {
+        if !in_doubt {
+            return Ok(());
+        }
+        let properties = self.core.store().queue_properties(&self.core.name).await;
+        let has_others = !properties.is_ok_and(|properties| properties.approximate_count <= seen as u64);
+        if has_others {
+            return Err(Error::new(ErrorKind::Storage, ANSWER_LOST).with_retryable(true));
+        }
+        Ok(())
     }
 }
 

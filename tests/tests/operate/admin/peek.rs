@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jobqueue::settings::Metadata;
-use jobqueue::storage::{Operation, PutMessage};
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::{ErrorKind, JobError, QueueMessage, SendOptions, Storage, Worker};
 use jobqueue_admin::{DeadLetterFilter, JobFilter, JobReference, JobState, RawPayload, RawSend};
-use jobqueue_testing::faults::Faulty;
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, in_memory, worker};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -114,6 +114,26 @@ async fn a_look_that_is_told_to_stop_hides_nothing() {
     assert!(admin.stop_when(stop).inspect("tasks", 100).await.unwrap().is_empty());
     assert_eq!(admin.search_dead_letters("dead", &DeadLetterFilter::new(), 100).await.unwrap().matching, 100);
     assert_eq!(admin.inspect("tasks", 100).await.unwrap().len(), 100);
+}
+
+// Round 29, `inspect`
+#[tokio::test(start_paused = true)]
+async fn request_that_fails_ends_no_inspection() {
+    let faulty = Faulty::new(&in_memory());
+    let admin = operator(&faulty.storage());
+    send(&admin, "tasks", (0..100).map(|n| n.to_string())).await;
+    for fault in [
+        Fault::Refuse(StoreErrorKind::Unavailable),
+        Fault::ThrottleInDoubt { retry_after: Duration::from_secs(1), applied: false },
+    ] {
+        faulty.plan(Operation::Get, 2, fault);
+        faulty.plan(Operation::Get, 3, fault);
+        assert_eq!(admin.inspect("tasks", 1000).await.unwrap().len(), 100, "{fault:?}");
+    }
+    // This one has leased 32 messages.
+    faulty.plan(Operation::Get, 2, Fault::DropAnswer(StoreErrorKind::Timeout));
+    let error = admin.inspect("tasks", 1000).await.unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("may have hidden some"), "{error}");
 }
 
 #[tokio::test]
