@@ -98,8 +98,8 @@ impl UntypedQueue {
     /// early when `stop` fires, or when a request fails three times in a row.
     ///
     /// # Errors
-    /// The queue, or a part of it, could not be read, or a request that failed may have leased messages: `look`
-    /// may have missed some of its messages.
+    /// The queue, or a part of it, could not be read, or a request that failed may have leased messages:
+    /// `look` may have missed some of its messages.
     pub async fn inspect(
         &self,
         limit: usize,

@@ -51,8 +51,8 @@ impl Admin {
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden) unless [`Action::Inspect`] is allowed;
-    /// [`NotFound`](ErrorKind::NotFound); [`Storage`](ErrorKind::Storage) if a request for messages fails three
-    /// times in a row, or if one that failed may have hidden some until their lease is over.
+    /// [`NotFound`](ErrorKind::NotFound); [`Storage`](ErrorKind::Storage) if a request for messages fails
+    /// three times in a row, or if one that failed may have hidden some until their lease is over.
     ///
     /// # Cancel safety
     /// If the future is dropped, the messages that it has leased come back when their leases end.

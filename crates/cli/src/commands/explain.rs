@@ -1,6 +1,7 @@
 //! `explain`: shows the state of a job, and why it does not run.
 
 use clap::Args;
+use futures_util::{StreamExt, stream};
 use jobqueue::{ErrorKind, QueueName};
 use jobqueue_admin::{Explanation, JobPlace, JobReference};
 
@@ -71,6 +72,8 @@ async fn explain(session: &Session, job: JobReference) -> Result<Explanation, Fa
 /// The number of queues in a row that an outage makes unreadable, after which a search reads no more: each
 /// attempt may take a minute.
 const MAX_FAILURES: u32 = 3;
+/// The number of queues that are searched at the same time.
+const CONCURRENT_QUEUES: usize = 4;
 
 /// Explains the only one of `jobs` that is found. `uncertain` names queues that are not searched, in quotes.
 async fn explain_anywhere(
@@ -80,13 +83,17 @@ async fn explain_anywhere(
 ) -> Result<Explanation, Failure> {
     let mut found = Vec::new();
     let mut failed_in_a_row = 0;
-    for job in jobs {
-        let queue = format!("`{}`", job.queue);
-        if failed_in_a_row >= MAX_FAILURES {
-            uncertain.push(queue);
-            continue;
-        }
-        match session.admin.explain(&job).await {
+    let mut queues = jobs.iter().map(|job| format!("`{}`", job.queue)).collect::<Vec<_>>().into_iter();
+    let searches = jobs.into_iter().map(|job| async move {
+        let searched = session.admin.explain(&job).await;
+        (job, searched)
+    });
+    let mut searches = stream::iter(searches).buffered(CONCURRENT_QUEUES);
+    while failed_in_a_row < MAX_FAILURES
+        && let Some((job, searched)) = searches.next().await
+    {
+        let queue = queues.next().unwrap_or_default();
+        match searched {
             // Compares the senders of the id, which only this queue needs.
             Ok(seen) if seen.place != JobPlace::Unseen || seen.ended.is_some() => {
                 found.push(explain(session, job).await?);
@@ -102,6 +109,7 @@ async fn explain_anywhere(
         }
         failed_in_a_row = 0;
     }
+    uncertain.extend(queues);
     if found.len() > 1 {
         let names: Vec<_> = found.iter().map(|explanation| format!("`{}`", explanation.job.queue)).collect();
         return Err(Failure::Usage(format!(
@@ -166,10 +174,50 @@ fn sender_text(explanation: &Explanation) -> String {
 
 #[cfg(test)]
 mod tests {
-    use jobqueue::Storage;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use jobqueue::storage::{Call, Interceptor, StoreError};
+    use jobqueue::{Runtime, Storage, memory};
     use jobqueue_admin::{AccessLevel, Admin, RawSend};
+    use tokio::time::{Instant, sleep};
 
     use super::*;
+
+    /// Makes each request take a second.
+    #[derive(Debug)]
+    struct Distant;
+
+    impl Interceptor for Distant {
+        async fn call<T: Send>(
+            &self,
+            _: Call<'_>,
+            perform: impl Future<Output = Result<T, StoreError>> + Send,
+        ) -> Result<T, StoreError> {
+            sleep(Duration::from_secs(1)).await;
+            perform.await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn queues_are_searched_side_by_side() {
+        let near = memory::open_on(Runtime::paused());
+        let storage = Storage::from(near.stores().intercepted(&Arc::new(Distant)));
+        let admin = Admin::builder(storage).access(AccessLevel::Operate).build();
+        let queues: Vec<_> = (0..8).map(|number| format!("queue-{number}")).collect();
+        for queue in &queues {
+            admin.create_queue(queue).await.unwrap();
+        }
+        let session = Session::for_test(admin);
+        let search = async |queues: &[String]| {
+            let began = Instant::now();
+            let jobs = queues.iter().map(|queue| JobReference::new(queue.as_str(), "gone")).collect();
+            assert!(explain_anywhere(&session, jobs, Vec::new()).await.is_err());
+            began.elapsed()
+        };
+        let (one, eight) = (search(&queues[..1]).await, search(&queues).await);
+        assert!(eight < one * 4, "{eight:?}, and one in {one:?}");
+    }
 
     #[tokio::test]
     async fn queue_that_cannot_be_searched_does_not_end_a_search() {
