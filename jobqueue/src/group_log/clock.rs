@@ -102,7 +102,8 @@ impl StorageClock {
     }
 
     /// Returns the storage's time, as [`now`](Self::now) does. For decisions about times that other processes
-    /// have written, and for announcements to them: without any difference, a living sender may count as dead.
+    /// have written, and for times that others decide about: without any difference, a living sender may
+    /// count as dead.
     ///
     /// # Errors
     /// The storage has never answered. Retryable.
@@ -145,7 +146,7 @@ impl StorageClock {
         let tries = Tries::until(&self.runtime, Instant::now() + MAX_ANSWER_TIME, 1, 1);
         let Ok((answered, sent, took)) = tries.run(ask).await else { return };
         let now = unix_millis(self.runtime.now());
-        // Half of a step during the request would become an error of the difference, which nothing shows later.
+        // Half of a step during the request would become an error of the difference, which shows nowhere.
         let was_set = sent.saturating_add(millis(took)).abs_diff(now) >= MIN_STEP;
         if was_set || took > MAX_ANSWER_TIME {
             return;

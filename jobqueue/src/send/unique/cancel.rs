@@ -16,8 +16,8 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// Returns true if the job is cancelled: it will not run. Returns false if there is nothing to cancel:
     ///
-    /// - nothing was sent under the key within its window, which for this call ends five minutes later, because
-    ///   clocks may differ, or it was cancelled before;
+    /// - nothing was sent under the key within its window, or it was cancelled before; for this call a window
+    ///   ends five minutes later, because clocks may differ;
     /// - a worker has received the job, even if it was put back since; a job that is delayed for more than 7
     ///   days counts as received after its first hop;
     /// - its sender died before it recorded which message it had stored.
