@@ -76,10 +76,9 @@ impl DeadLetterFilter {
 
         /// Selects dead letters that are at least this old: from their death until a change or a search
         /// begins. Both times are by the storage's clock. Service Bus keeps the time of the send instead:
-        /// there the death is by the worker's clock, and a letter that the service itself moved counts from
-        /// its send. On other storages a wrong worker clock can make a letter count as younger, but never as
-        /// older. For the first 32 letters, [`Admin::dead_letters`] takes this process's clock if the storage
-        /// does not return its time.
+        /// there the worker writes the time of the death, by the service's clock as far as that has shown its
+        /// time, and a letter that the service itself moved counts from its send. For the first 32 letters,
+        /// [`Admin::dead_letters`] takes this process's clock if the storage does not return its time.
         older_than(age: Duration) => older_than;
 
         /// Selects dead letters younger than this. Ignores a worker's time of death that is in the future.

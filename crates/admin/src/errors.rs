@@ -34,7 +34,7 @@ pub struct ErrorGroup {
     pub error: String,
     /// The number of dead letters.
     pub count: u64,
-    /// The time of the first death, as RFC 3339 by the worker's clock; `None` if no letter has a time.
+    /// The time of the first death, as RFC 3339 by the storage's clock; `None` if no letter has a time.
     pub first: Option<String>,
     /// The time of the last death.
     pub last: Option<String>,

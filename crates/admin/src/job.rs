@@ -108,8 +108,7 @@ pub struct RawJob {
     pub attempts: u32,
     /// The number of times the message was received since it was put into the queue in which it was found.
     pub dequeue_count: u32,
-    /// The time of insertion, by the storage's clock; for a dead letter, the time of its death, by the
-    /// worker's clock.
+    /// The time of insertion, by the storage's clock; for a dead letter, the time of its death.
     pub inserted: Option<String>,
     /// The time at which the message expires; `None` means never.
     pub expires: Option<String>,

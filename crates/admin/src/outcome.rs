@@ -21,6 +21,9 @@ use super::{
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(3_600);
 /// The precision of times in the journal.
 const JOURNAL_PRECISION: Duration = Duration::from_millis(1);
+/// The precision of the time of a pass over dead letters that the service keeps: it shows its time in whole
+/// seconds.
+const SERVICE_PRECISION: Duration = Duration::from_secs(2);
 
 /// The outcome of a plan that was redriven: the number of its jobs in each place. A job counts once, even if
 /// the plan names several of its dead letters: a redrive puts back one of them, and deletes the others as
@@ -370,9 +373,11 @@ impl Admin {
         let mut completed = HashMap::<_, Vec<_>>::new();
         // Insertions are recorded by the storage's clock, to the millisecond. A message inserted earlier
         // belongs to an earlier life of the job.
+        let is_of_service = self.storage.queues().powers().dead_letters.is_some();
+        let precision = if is_of_service { SERVICE_PRECISION } else { JOURNAL_PRECISION };
         let is_later = |end: &HistoryRecord| {
             let inserted = parse_rfc3339(&end.inserted);
-            inserted.is_none_or(|at| before <= at + JOURNAL_PRECISION || is_of_this_life(at, before))
+            inserted.is_none_or(|at| before <= at + precision || is_of_this_life(at, before))
         };
         for end in jobs.into_iter().filter(is_later) {
             completed.entry(end.id).or_default().push(end.source);

@@ -36,8 +36,12 @@ impl HeldMessage {
 
 impl QueueBlobs {
     /// Counts a delivery, and reads the text that was saved earlier. Without sessions, creates no blob for a
-    /// message that has none.
-    pub(super) async fn begin_delivery(&self, held: &mut HeldMessage) -> Result<DeliveryStart, StoreError> {
+    /// message that has none. `now` is the service's time.
+    pub(super) async fn begin_delivery(
+        &self,
+        held: &mut HeldMessage,
+        now: SystemTime,
+    ) -> Result<DeliveryStart, StoreError> {
         let name = self.name_of(held)?;
         let counted = held.dequeue_count;
         let is_in_session = held.session.is_some();
@@ -55,7 +59,7 @@ impl QueueBlobs {
                     return Ok(DeliveryStart::Now);
                 }
                 Some(saved) => {
-                    if let Some(at) = saved.held_until(self.runtime.now()) {
+                    if let Some(at) = saved.held_until(now) {
                         return Ok(DeliveryStart::NotBefore(at));
                     }
                     held.set_delivery_number(counted.max(saved.delivery.saturating_add(1)));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::amqp::Links;
+use super::clock::ServiceClock;
 use super::connection_string::{self, Namespace};
 use super::entity::{Entities, NewQueues};
 use super::queue::ServiceBusQueues;
@@ -117,7 +118,8 @@ impl Options {
             validity.clamp(Duration::from_secs(1), WITHOUT_END);
 
         /// Sets the runtime that provides the time, ids and tasks of the connections, and of everything that
-        /// is built on the storage. Its clock must agree with the service's.
+        /// is built on the storage. Its clock may differ from the service's if the process reaches the
+        /// management API over HTTPS, whose answers have the service's time.
         runtime(runtime: Runtime);
 
         /// Reaches the namespace over the network of a simulation instead of sockets.
@@ -162,9 +164,15 @@ impl Options {
             Some(key) => Credential::Key(key, self.token_validity, self.runtime.clone()),
             None => Credential::entra(self.source, self.runtime.clone()),
         });
-        let entities =
-            Entities::new(Arc::clone(&namespace), Arc::clone(&credential), trust.clone(), self.new);
-        let links = Links::new(namespace, trust, credential, self.runtime);
+        let clock = ServiceClock::new(self.runtime.clone());
+        let entities = Entities::new(
+            Arc::clone(&namespace),
+            Arc::clone(&credential),
+            trust.clone(),
+            self.new,
+            Arc::clone(&clock),
+        );
+        let links = Links::new(namespace, trust, credential, self.runtime, clock);
         Ok(Arc::new(ServiceBusQueues::new(links, Arc::new(entities), queue_blobs)))
     }
 }

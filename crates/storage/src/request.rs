@@ -75,7 +75,8 @@ impl fmt::Debug for PutMessage {
 pub struct PutOutcome {
     /// The new message, with a receipt that is valid until the first get.
     pub message: MessageRef,
-    /// The time at which the message was inserted, by the storage's clock.
+    /// The time at which the message was inserted, by the storage's clock. Service Bus does not return it:
+    /// there it may differ from that of the message by the time of the request, and by a second.
     pub inserted: SystemTime,
     /// The time at which the message expires; `None` is never.
     pub expires: Option<SystemTime>,

@@ -49,7 +49,7 @@ pub struct DeadLetter {
     pub reason: Reason,
     /// The queue that the job came from.
     pub queue: String,
-    /// The time of dead-lettering, by the worker's clock; `None` if the dead letter does not contain it. For
+    /// The time of dead-lettering, by the storage's clock; `None` if the dead letter does not contain it. For
     /// a message of another program, the time of its insertion.
     pub time: Option<SystemTime>,
     /// The error with its causes.

@@ -34,7 +34,8 @@ pub(crate) fn dead_envelope(
         reason: rejection.reason.as_str().to_owned(),
         queue: job.core.name.as_str().to_owned(),
         message: Some(job.lease.message_id().to_string()),
-        time: rfc3339(job.core.now()),
+        // By the storage's clock: passes over dead letters compare it with the time at which they began.
+        time: rfc3339(job.times.now()),
         deliveries: job.dequeue_count,
         worker: Some(job.core.options.worker.chars().take(MAX_WORKER_CHARS).collect()),
     });

@@ -19,7 +19,7 @@ pub struct PastDeadLetter {
     /// The reason for dead-lettering.
     #[serde(with = "as_text")]
     pub reason: Reason,
-    /// The time of dead-lettering, by the worker's clock; `None` if the dead letter did not contain it.
+    /// The time of dead-lettering, by the storage's clock; `None` if the dead letter did not contain it.
     #[serde(with = "as_rfc3339")]
     pub time: Option<SystemTime>,
     /// The error with its causes.

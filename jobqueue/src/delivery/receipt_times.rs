@@ -11,8 +11,8 @@ use crate::storage::LeasedMessage;
 pub(crate) struct ReceiptTimes {
     pub(super) inserted: SystemTime,
     /// The time of the request that received the message. It is by the storage's clock, so that workers with
-    /// different clocks agree on how long a message has waited. If the storage reports only how long the
-    /// lease lasts, as Service Bus does, it is by this machine's clock.
+    /// different clocks agree on how long a message has waited. While Service Bus has not shown its time,
+    /// it is by this machine's clock.
     pub(super) received: SystemTime,
     /// The instant at which this process received the message.
     arrived: Instant,

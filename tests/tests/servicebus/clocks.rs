@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 use jobqueue::clock::ManualClock;
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{Operation, PutMessage, UpdateMessage};
-use jobqueue::{Queue, Runtime, Storage};
+use jobqueue::{JobError, Queue, Runtime, Storage, Worker};
+use jobqueue_admin::{AccessLevel, Admin, JobReference};
+use jobqueue_test_support::servicebus::Fault as ServiceFault;
 use jobqueue_testing::faults::{Fault, Faulty};
 use serde_json::json;
 use tokio::time::{Instant, timeout};
@@ -15,12 +17,21 @@ use super::jobs::{Work, kill, work};
 use super::late_answers::pass;
 use super::{Bench, MINUTE, options};
 
+/// The service shows its time in whole seconds, and a test may take as long as the rest.
+const TOLERANCE: Duration = Duration::from_secs(10);
+
 impl Bench {
     /// Opens the storage on a machine whose clock shows `now`.
     pub(super) fn at(&self, now: SystemTime) -> Storage {
         let options =
             options(&self.emulator).runtime(Runtime::new().with_clock(Arc::new(ManualClock::at(now))));
         Storage::from(options.with_blobs_of(&self.blobs).unwrap())
+    }
+
+    /// Leaves all requests for settings without an answer. It would show the machine's time, and not the one
+    /// to which the emulator's clock was moved.
+    pub(super) fn hide_time(&self) -> ServiceFault<'_> {
+        self.emulator.plant_with("http-get", "abort", json!({ "times": null }))
     }
 }
 
@@ -72,7 +83,7 @@ async fn length_of_a_lock_that_cannot_be_read_at_first_bounds_it_later() {
     for sessions in [false, true] {
         let bench = Bench::with(json!({ "LockDuration": "PT20S", "RequiresSession": sessions }), &[]);
         let behind = bench.at(SystemTime::now() - MINUTE / 2);
-        let fault = bench.emulator.plant_with("http-get", "error", json!({ "status": 503, "times": null }));
+        let fault = bench.hide_time();
         let granted = async || {
             // After so long without a frame the connection may be given up.
             while behind.queues().put(&bench.queue, PutMessage::new("job")).await.is_err() {}
@@ -127,6 +138,7 @@ async fn job_of_a_sender_whose_clock_is_behind_runs_before_it_expires() {
 async fn message_comes_although_its_lock_is_over_by_a_clock_that_is_ahead() {
     for sessions in [false, true] {
         let bench = Bench::with(json!({ "RequiresSession": sessions }), &[]);
+        bench.hide_time();
         // Quiet: the emulator is asked in real time. Late: the blobs answer at the second poll.
         let blobs = Faulty::quiet(&bench.blobs);
         blobs.plan_always(Operation::PutBlob, Fault::DelayBefore(Duration::from_millis(20)));
@@ -167,9 +179,10 @@ async fn a_job_that_dies_during_a_pass_is_left_alone() {
     }
     kill(&queue, "no").await;
     let began = SystemTime::now() + Duration::from_secs(5);
-    let clock = Arc::new(ManualClock::at(SystemTime::now() + Duration::from_secs(10)));
-    let later = bench.storage.clone().with_runtime(Runtime::new().with_clock(clock));
-    kill(&later.queue().await.unwrap(), "no").await;
+    bench.emulator.advance(Duration::from_secs(10));
+    // The clock of this machine does not decide.
+    let behind = bench.at(SystemTime::now() - 4 * MINUTE);
+    kill(&behind.queue().await.unwrap(), "no").await;
     bench.emulator.advance(MINUTE);
     let options = DeadLetterOptions::new().before(Some(began));
     let report = queue.dead_letters().unwrap().redrive(options).await.unwrap();
@@ -184,9 +197,8 @@ async fn letter_of_a_plan_is_taken_although_its_worker_is_ahead() {
     let bench = Bench::new();
     bench.storage.queue::<Work>().await.unwrap().send(&work("first")).await.unwrap();
     let began = SystemTime::now() + Duration::from_secs(5);
-    let clock = Arc::new(ManualClock::at(SystemTime::now() + Duration::from_secs(10)));
-    let ahead = bench.storage.clone().with_runtime(Runtime::new().with_clock(clock));
-    let queue: Queue<Work> = ahead.queue().await.unwrap();
+    bench.emulator.advance(Duration::from_secs(10));
+    let queue: Queue<Work> = bench.another().queue().await.unwrap();
     kill(&queue, "no").await;
     bench.emulator.advance(MINUTE);
     let options = DeadLetterOptions::new().filter(|_| true).before(Some(began)).dry_run(true);
@@ -195,4 +207,105 @@ async fn letter_of_a_plan_is_taken_although_its_worker_is_ahead() {
     assert_eq!((report.moved.len(), report.newer), (0, 1), "{report:?}");
     let report = letters.redrive(options.names_messages()).await.unwrap();
     assert_eq!((report.moved.len(), report.newer), (1, 0), "{report:?}");
+}
+
+// Its delays and back-offs were over at once, and those of one that is ahead lasted for longer.
+#[tokio::test]
+async fn delay_and_back_off_last_whatever_the_clock_of_the_machine_shows() {
+    for (is_behind, is_refused) in [(true, false), (false, false), (true, true)] {
+        let bench = Bench::new();
+        if is_refused {
+            // A refusal shows the service's time as well.
+            bench.emulator.plant_with("http-get", "error", json!({ "status": 401, "times": null }));
+        }
+        let now = SystemTime::now();
+        let wrong = bench.at(if is_behind { now - 2 * MINUTE } else { now + 2 * MINUTE });
+        let delayed = PutMessage::new("delayed").with_visibility_delay(MINUTE);
+        wrong.queues().put(&bench.queue, delayed).await.unwrap();
+        bench.put(PutMessage::new("failed")).await.unwrap();
+        let leased = bench.get_from(&wrong).await.unwrap();
+        assert_eq!(leased.text.as_deref(), Ok("failed"), "behind: {is_behind}, refused: {is_refused}");
+        let back_off = UpdateMessage::new(MINUTE).ending_lease();
+        wrong.queues().update(&bench.queue, &leased.message, back_off).await.unwrap();
+        assert_eq!(bench.count("scheduled"), 2, "behind: {is_behind}, refused: {is_refused}");
+        bench.emulator.advance(MINUTE - TOLERANCE);
+        assert_eq!(bench.count("scheduled"), 2, "behind: {is_behind}, refused: {is_refused}");
+        bench.emulator.advance(2 * TOLERANCE);
+        assert_eq!(bench.count("scheduled"), 0, "behind: {is_behind}, refused: {is_refused}");
+    }
+}
+
+// The copy lived for as much less as its worker's clock was ahead.
+#[tokio::test]
+async fn message_that_a_machine_ahead_puts_back_keeps_its_time_to_live() {
+    let bench = Bench::new();
+    bench.put(PutMessage::new("job").with_ttl(MINUTE)).await.unwrap();
+    let ahead = bench.at(SystemTime::now() + MINUTE / 2);
+    let leased = bench.get_from(&ahead).await.unwrap();
+    let back = UpdateMessage::new(Duration::ZERO).with_text("again".to_owned()).ending_lease();
+    ahead.queues().update(&bench.queue, &leased.message, back).await.unwrap();
+    bench.emulator.advance(MINUTE * 2 / 3);
+    assert_eq!(bench.count("active"), 1);
+}
+
+// The sender's time was believed: a job that was sent again was taken for the one that had been cancelled
+// before, the oldest job seemed old, and a redrive did not know its own jobs.
+#[tokio::test]
+async fn time_of_insertion_is_the_services() {
+    for is_shown in [true, false] {
+        let bench = Bench::new();
+        if !is_shown {
+            bench.hide_time();
+        }
+        let behind = bench.at(SystemTime::now() - 2 * MINUTE);
+        let before = SystemTime::now() - Duration::from_millis(1);
+        behind.queues().put(&bench.queue, PutMessage::new("job")).await.unwrap();
+        let leased = bench.get().await.unwrap();
+        assert!(leased.inserted >= before, "{:?}, and it is {before:?}", leased.inserted);
+        let back = UpdateMessage::new(Duration::ZERO).with_text("again".to_owned()).ending_lease();
+        bench.update(&leased.message, back).await.unwrap();
+        assert_eq!(bench.get().await.unwrap().inserted, leased.inserted);
+    }
+}
+
+// The request for its earlier life was made after the time that its sender's clock showed.
+#[tokio::test]
+async fn job_that_a_machine_behind_sends_after_a_cancellation_runs() {
+    let bench = Bench::new();
+    let admin = Admin::builder(bench.storage.clone()).access(AccessLevel::Operate).operator("ada").build();
+    let _ = admin.cancel(&JobReference::new("work", "7")).await.unwrap();
+    let behind = bench.at(SystemTime::now() - 2 * MINUTE);
+    behind.queue::<Work>().await.unwrap().send(&work("again")).id("7").await.unwrap();
+    let handler = |_: Work| async { Ok::<(), JobError>(()) };
+    let worker = Worker::builder(bench.storage.clone()).handle(handler).build().unwrap();
+    let report = worker.run_until_idle().await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (1, 0), "{report:?}");
+}
+
+#[tokio::test]
+async fn delayed_message_of_a_machine_that_is_behind_was_sent_when_it_was() {
+    let bench = Bench::new();
+    let behind = bench.at(SystemTime::now() - 2 * MINUTE);
+    let before = SystemTime::now();
+    behind.queues().put(&bench.queue, PutMessage::new("job").with_visibility_delay(MINUTE)).await.unwrap();
+    bench.emulator.advance(MINUTE + TOLERANCE);
+    let inserted = bench.get().await.unwrap().inserted;
+    assert!(inserted >= before - TOLERANCE && inserted <= SystemTime::now() + TOLERANCE, "{inserted:?}");
+}
+
+// A job in the last minutes of its life, and one whose back-off had begun, were judged by the wrong time.
+#[tokio::test]
+async fn look_of_a_machine_that_is_ahead_shows_what_is_there() {
+    let bench = Bench::with(json!({ "RequiresSession": true }), &[]);
+    let ahead = bench.at(SystemTime::now() + 5 * MINUTE);
+    let texts = async || {
+        let shown = ahead.queues().peek(&bench.queue, 10).await.unwrap();
+        shown.into_iter().map(|message| message.text.unwrap()).collect::<Vec<_>>()
+    };
+    bench.put_in("a", "failed").await;
+    let leased = bench.get().await.unwrap();
+    bench.update(&leased.message, UpdateMessage::new(MINUTE).ending_lease()).await.unwrap();
+    assert!(texts().await.is_empty(), "the back-off is over");
+    bench.put(PutMessage::new("short").with_ttl(MINUTE)).await.unwrap();
+    assert_eq!(texts().await, ["short"]);
 }

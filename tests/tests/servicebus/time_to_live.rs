@@ -23,6 +23,7 @@ impl Bench {
     /// Puts the message back after a part of its life, and lets the rest pass.
     async fn put_back_after(&self, used: Duration, rest: Duration) {
         self.emulator.advance(used);
+        self.hide_time();
         let storage = self.at(SystemTime::now() + used);
         let leased = self.get_from(&storage).await.unwrap();
         let back = UpdateMessage::new(Duration::ZERO).with_text("put back".to_owned()).ending_lease();

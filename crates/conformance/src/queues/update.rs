@@ -69,11 +69,11 @@ promises! { "update";
     /// An update does not lengthen the time to live, nor change the time of insertion.
     async fn does_not_prolong_life(subject, queue) {
         let put = queue.put_with(PutMessage::new("text").with_ttl(Some(secs(1000)))).await?;
-        let message = queue.get_one(LONG_TIMEOUT).await?.message;
+        let leased = queue.get_one(LONG_TIMEOUT).await?;
         subject.advance(secs(1)).await;
-        queue.update(&message, secs(0)).await?;
+        queue.update(&leased.message, secs(0)).await?;
         let got = queue.get_one(LONG_TIMEOUT).await?;
-        ensure_eq!(got.inserted, put.inserted, "insertion");
+        ensure_eq!(got.inserted, leased.inserted, "insertion");
         ensure_eq!(got.expires, put.expires, "expiry");
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use fe2o3_amqp::types::primitives::Value;
 use futures_util::future::join_all;
@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::super::cache::{Expiring, SingleFlightCache};
+use super::super::clock::ServiceClock;
 use super::super::connection_string::Namespace;
 use super::super::error::Fault;
 use super::super::tls::Trust;
@@ -42,6 +43,7 @@ pub(crate) struct Links {
     trust: Trust,
     credential: Arc<Credential>,
     runtime: Runtime,
+    pub(crate) clock: Arc<ServiceClock>,
     /// The connection, cached under a single key for all queues.
     live: SingleFlightCache<Arc<LiveConnection>>,
     /// The notifiers of arrivals, by address. They outlive connections.
@@ -112,12 +114,14 @@ impl Links {
         trust: Trust,
         credential: Arc<Credential>,
         runtime: Runtime,
+        clock: Arc<ServiceClock>,
     ) -> Self {
         Self {
             namespace,
             trust,
             credential,
             runtime,
+            clock,
             live: SingleFlightCache::default(),
             arrivals: Default::default(),
             transaction_permits: TransactionPermits::default(),
@@ -127,11 +131,8 @@ impl Links {
     /// Returns links with the same settings over a separate connection.
     pub(crate) fn detached(&self) -> Self {
         let (namespace, credential) = (Arc::clone(&self.namespace), Arc::clone(&self.credential));
-        Self::new(namespace, self.trust.clone(), credential, self.runtime.clone())
-    }
-
-    pub(crate) fn now(&self) -> SystemTime {
-        self.runtime.now()
+        let (runtime, clock) = (self.runtime.clone(), Arc::clone(&self.clock));
+        Self::new(namespace, self.trust.clone(), credential, runtime, clock)
     }
 
     pub(crate) fn runtime(&self) -> &Runtime {

@@ -11,6 +11,7 @@ use reqwest::header::DATE;
 use reqwest::{Client, Method, StatusCode};
 
 pub(crate) use self::atom::Description;
+use super::clock::ServiceClock;
 use super::connection_string::Namespace;
 use super::error::{Fault, condition};
 use super::network::{Answer, Request};
@@ -39,6 +40,7 @@ pub(crate) struct Entities {
     credential: Arc<Credential>,
     trust: Trust,
     new: NewQueues,
+    clock: Arc<ServiceClock>,
     client: OnceLock<Client>,
 }
 
@@ -52,12 +54,18 @@ impl Entities {
         credential: Arc<Credential>,
         trust: Trust,
         new: NewQueues,
+        clock: Arc<ServiceClock>,
     ) -> Self {
-        Self { namespace, credential, trust, new, client: OnceLock::new() }
+        Self { namespace, credential, trust, new, clock, client: OnceLock::new() }
     }
 
     pub(crate) fn creates_sessions(&self) -> bool {
         self.new.sessions
+    }
+
+    /// Returns whether answers have the service's time. Those of a simulation have none.
+    pub(crate) fn shows_time(&self) -> bool {
+        self.namespace.network.is_none()
     }
 
     /// Creates a queue; returns `false` if a queue of that name exists. A conflict alone does not prove that:
@@ -111,7 +119,7 @@ impl Entities {
         }
     }
 
-    /// Sends a request; returns the status, the body and the service's time.
+    /// Sends a request; returns the status, the body and the service's time, which the clock takes over.
     async fn send(
         &self,
         method: Method,
@@ -136,6 +144,7 @@ impl Entities {
             Some(text) => request.header("content-type", "application/atom+xml").body(text),
             None => request,
         };
+        let sent = self.clock.moment();
         let mut answer = request.send().await.map_err(lost)?;
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(lost)? {
@@ -144,8 +153,13 @@ impl Entities {
             }
             body.extend_from_slice(&chunk);
         }
-        let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok());
-        Ok((answer.status(), body, date.and_then(http_date)))
+        let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(http_date);
+        if let Some(date) = date
+            && (answer.status().is_success() || is_refusal(&body))
+        {
+            self.clock.note(sent, date);
+        }
+        Ok((answer.status(), body, date))
     }
 
     async fn client(&self) -> Result<&Client, Fault> {

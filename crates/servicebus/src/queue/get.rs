@@ -45,6 +45,7 @@ pub(super) async fn get(
     let failed = |fault: Fault| fault.of_change(Operation::Get.as_str(), queue);
     limits::check_get(queue, &options)?;
     queues.read_settings(queue).await;
+    queues.read_clock(queue).await;
     if queues.requires_session(queue, Operation::Get).await? {
         return in_session::get(queues, queue, options.count, requested).await;
     }
@@ -108,7 +109,7 @@ async fn leased(
     let LockedMessage { lock, message, guard } = taken;
     let mut content = Content::read(message);
     let waited = requested.elapsed();
-    let now = queues.links.now();
+    let now = queues.links.clock.now();
     let locked_until = content.locked_until.unwrap_or(now);
     let left = lock_left(queues, queue, locked_until.duration_since(now).unwrap_or_default());
     // A lock may seem to be over only because this machine's clock is wrong.
@@ -117,7 +118,7 @@ async fn leased(
     let mut held = match within_third_of_lock(left, queue, reading).await {
         Ok((held, DeliveryStart::Now)) => held,
         Ok((_, DeliveryStart::NotBefore(at))) => {
-            let wait = at.duration_since(queues.links.now()).unwrap_or_default();
+            let wait = at.duration_since(queues.links.clock.now()).unwrap_or_default();
             release_later(queues, link.clone(), guard, share_of_lock(2).min(wait), ());
             return None;
         }
@@ -157,7 +158,7 @@ async fn with_saved_text(
             (held.text, held.saved) = (Arc::new(text), Some(tag));
         }
     } else if content.delivered_here > 0 || queues.saves_texts(queue).await? {
-        let start = queues.queue_blobs.begin_delivery(&mut held).await?;
+        let start = queues.queue_blobs.begin_delivery(&mut held, queues.links.clock.now()).await?;
         return Ok((held, start));
     }
     Ok((held, DeliveryStart::Now))
@@ -245,7 +246,7 @@ pub(super) async fn peek(
         if !is_seeking {
             from = from.max(reached);
         }
-        let now = queues.links.now();
+        let now = queues.links.clock.now();
         let mut active = page.into_iter().filter(|content| {
             is_dead || content.is_active && content.expires.is_none_or(|expires| now < expires)
         });
@@ -288,7 +289,7 @@ async fn peeked(
     // A message that is put back in a session, or checkpointed, is itself unchanged.
     let may_have_blob = is_in_session || content.delivered_here > 0 && queues.saves_texts(queue).await?;
     if may_have_blob && let Some(saved) = queues.queue_blobs.read_saved(&held).await? {
-        if saved.held_until(queues.links.now()).is_some() {
+        if saved.held_until(queues.links.clock.now()).is_some() {
             return Ok(None);
         }
         // The service does not count deliveries that end with their session, and may not count those that end

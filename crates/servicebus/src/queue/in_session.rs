@@ -68,7 +68,8 @@ async fn leased(
     let mut held = HeldMessage::of(queue, &content, session.locked_until());
     held.session = Some(Arc::clone(&session));
     let left = lock_left(queues, queue, session.left());
-    match within_third_of_lock(left, queue, queues.queue_blobs.begin_delivery(&mut held)).await {
+    let beginning = queues.queue_blobs.begin_delivery(&mut held, queues.links.clock.now());
+    match within_third_of_lock(left, queue, beginning).await {
         Ok(DeliveryStart::Now) => {}
         Ok(DeliveryStart::NotBefore(at)) => {
             if session.give_back(Some(at)).is_ok() {
@@ -80,7 +81,7 @@ async fn leased(
             log::warn!(%queue, message = %held.id, %error, "the delivery of a message cannot be counted");
             // The blob is not read again before the pause is over.
             session.keep_back(queues.facts(queue, |facts| Arc::clone(&facts.kept_back)));
-            if session.give_back(Some(queues.links.now() + BLOB_RETRY_PAUSE)).is_ok() {
+            if session.give_back(Some(queues.links.clock.now() + BLOB_RETRY_PAUSE)).is_ok() {
                 guard.keep();
             }
             return None;

@@ -50,7 +50,8 @@ pub(super) struct Outgoing<'t> {
     /// The `message-id`, by which the service detects duplicates.
     pub(super) message_id: String,
     pub(super) group: Option<String>,
-    pub(super) inserted: SystemTime,
+    /// `None` for a new message without a delay: the time at which the service enqueues it is exact.
+    pub(super) inserted: Option<SystemTime>,
     pub(super) expires: Option<SystemTime>,
     pub(super) visible: Option<SystemTime>,
     /// The number of deliveries of the messages that this one replaces.
@@ -82,13 +83,13 @@ impl Outgoing<'_> {
         }
         let mut fields = application.unwrap_or_default();
         // They may come from a dead letter that was resent unchanged.
-        for name in [LETTER, TEXT, BODY, REASON, DESCRIPTION, EXPIRES, DEQUEUED, SEAL] {
+        for name in [LETTER, TEXT, BODY, REASON, DESCRIPTION, INSERTED, EXPIRES, DEQUEUED, SEAL] {
             fields.0.swap_remove(name);
         }
         fields.0.insert(ID.to_owned(), SimpleValue::String(self.id.to_owned()));
-        fields.0.insert(INSERTED.to_owned(), decimal(millis(self.inserted)));
-        if let Some(expires) = self.expires {
-            fields.0.insert(EXPIRES.to_owned(), decimal(millis(expires)));
+        let times = [(INSERTED, self.inserted), (EXPIRES, self.expires)];
+        for (name, time) in times.into_iter().filter_map(|(name, time)| Some((name, time?))) {
+            fields.0.insert(name.to_owned(), decimal(millis(time)));
         }
         if let Some(seal) = &self.seal {
             fields.0.insert(DEQUEUED.to_owned(), decimal(self.dequeued.into()));
@@ -319,7 +320,7 @@ mod tests {
             id: "id",
             message_id: "id".to_owned(),
             group: None,
-            inserted: now,
+            inserted: Some(now),
             expires,
             visible: None,
             dequeued: 0,

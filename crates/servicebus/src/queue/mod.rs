@@ -17,6 +17,7 @@ mod queues;
 mod receipt;
 mod replaced;
 mod requires_session;
+mod service_time;
 mod sweep;
 mod update;
 
@@ -34,6 +35,7 @@ use super::amqp::requests::Node;
 use super::amqp::sender::SendLink;
 use super::amqp::{Links, OpenLink};
 use super::cache::SingleFlightCache;
+use super::clock::ClockReading;
 use super::entity::Entities;
 use super::error::Fault;
 use super::held::HeldMessages;
@@ -66,10 +68,15 @@ pub(super) struct ServiceBusQueues {
     pools: Arc<Mutex<HashMap<QueueName, Arc<Pool>>>>,
     /// The message counts that were made by peeking.
     counts: Arc<SingleFlightCache<Count>>,
+    /// The attempts to read the service's time, under a single key for all queues.
+    clock_readings: Arc<SingleFlightCache<ClockReading>>,
 }
 
 impl ServiceBusQueues {
     pub(super) fn new(links: Links, entities: Arc<Entities>, queue_blobs: QueueBlobs) -> Self {
+        let clock_readings = SingleFlightCache::default();
+        // The first request, for the settings of a queue, shows the time.
+        clock_readings.set(service_time::KEY, ClockReading::ended(Arc::clone(&links.clock)));
         Self {
             links: Arc::new(links),
             entities,
@@ -80,6 +87,7 @@ impl ServiceBusQueues {
             saves_texts: Arc::default(),
             pools: Arc::default(),
             counts: Arc::default(),
+            clock_readings: Arc::new(clock_readings),
         }
     }
 
@@ -280,6 +288,7 @@ impl Detach<dyn QueueStore> for ServiceBusQueues {
             saves_texts: Arc::clone(&self.saves_texts),
             pools: Arc::default(),
             counts: Arc::clone(&self.counts),
+            clock_readings: Arc::clone(&self.clock_readings),
         })
     }
 }

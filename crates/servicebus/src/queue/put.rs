@@ -26,21 +26,21 @@ pub(super) async fn put(
             "cannot send to a Service Bus dead-letter queue; only the service moves messages there",
         ));
     }
-    // The service counts in milliseconds, and a value must survive the round trip.
-    let inserted = instant(millis(queues.links.now()));
-    let after = |time| inserted.checked_add(time).map(|at| instant(millis(at)));
-    let (expires, visible) =
-        (message.ttl.and_then(after), after(message.visibility_delay).unwrap_or(inserted));
     let (nonce, is_delayed) = (queues.links.runtime().uuid_v4(), !message.visibility_delay.is_zero());
     let id = nonce.to_string();
     let message_id = message.job.as_ref().map_or_else(|| id.clone(), |(source, job)| id_of_job(source, job));
     let group = session_for(queues, queue, message, &message_id).await?;
+    // The service counts in milliseconds, and a value must survive the round trip.
+    let inserted = instant(millis(queues.now(queue).await));
+    let after = |time| inserted.checked_add(time).map(|at| instant(millis(at)));
+    let (expires, visible) =
+        (message.ttl.and_then(after), after(message.visibility_delay).unwrap_or(inserted));
     let outgoing = Outgoing {
         content: MessageBody::Text(&message.text),
         id: &id,
         message_id,
         group,
-        inserted,
+        inserted: is_delayed.then_some(inserted),
         expires,
         visible: is_delayed.then_some(visible),
         dequeued: 0,
@@ -59,9 +59,11 @@ fn id_of_job(source: &str, job: &str) -> String {
     in_session::id_for(&format!("{source} {job}"))
 }
 
-/// Opens the links and nodes that a batch of concurrent puts needs. If each put opened its own, the messages
-/// of a group would lose their order. Errors are dropped: the put that needs the link reports them.
+/// Prepares what a batch of concurrent puts needs: the service's time, links and nodes. If each put waited
+/// for its own, the messages of a group would lose their order. Errors are dropped: the put that needs the
+/// link reports them.
 pub(super) async fn prepare(queues: &ServiceBusQueues, queue: &QueueName, messages: &[PutMessage]) {
+    queues.read_clock(queue).await;
     let place = Place::of(queue);
     for is_delayed in [false, true] {
         let is_wanted = messages.iter().any(|message| message.visibility_delay.is_zero() != is_delayed);

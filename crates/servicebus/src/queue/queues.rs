@@ -201,7 +201,7 @@ async fn must_exist(
 pub(super) async fn clear(queues: &ServiceBusQueues, queue: &QueueName) -> Result<(), StoreError> {
     let failed = |fault: Fault| fault.of_change(Operation::Clear.as_str(), queue);
     let node = queues.node(queue).await.map_err(before_request(failed))?;
-    let now = queues.links.now();
+    let now = queues.links.clock.now();
     // Before anything else, because a refusal shows that there are partitions or sessions, whose messages a
     // peek may not show.
     match manage::delete_batch(&node, DELETE_BATCH_SIZE, now + CLOCK_MARGIN).await {

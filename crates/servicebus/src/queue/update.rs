@@ -31,11 +31,13 @@ pub(super) async fn update(
 ) -> Result<Updated, StoreError> {
     limits::check_update(queue, change)?;
     let (token, held) = find_held(queues, queue, message, UPDATE).await?;
-    let visible = instant(millis(queues.links.now() + change.visibility));
+    let is_renewal = !change.visibility.is_zero() && !change.ends_lease;
+    let now = if is_renewal { queues.links.clock.now() } else { queues.now(queue).await };
+    let visible = instant(millis(now + change.visibility));
     limits::check_before_expiry(queue, visible, held.expires)?;
     let lock = Lock { queues, queue, token, held };
     if let Some(session) = lock.held.session.clone()
-        && (change.visibility.is_zero() || change.ends_lease)
+        && !is_renewal
     {
         let at = (!change.visibility.is_zero()).then_some(visible);
         lock.give_back_in_session(&session, change.text.as_deref(), at).await?;
@@ -143,7 +145,7 @@ impl Lock<'_> {
                 manage::renew(&node, self.token).await.map_err(failed)?
             }
         };
-        let renewed = self.queues.links.now();
+        let renewed = self.queues.links.clock.now();
         self.queues.held.change(self.token, |held| held.locked_until = until);
         // The renewal shows that the lock is held: any later receiver reads this text.
         if let Some(text) = text {
@@ -307,12 +309,12 @@ impl Lock<'_> {
             // A new id: a queue that detects duplicates would drop a copy with the original's id.
             message_id: self.queues.links.runtime().uuid_v4().to_string(),
             group: None,
-            inserted: self.held.inserted,
+            inserted: Some(self.held.inserted),
             expires: self.held.expires,
             visible,
             dequeued: self.held.dequeue_count,
             seal: None,
-            now: self.queues.links.now(),
+            now: self.queues.links.clock.now(),
         }
     }
 

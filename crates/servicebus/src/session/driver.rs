@@ -155,7 +155,7 @@ impl Driver {
 
     /// Holds the session until a time, or until the session is lost or the pool is dropped.
     async fn hold(&self, until: SystemTime) {
-        let wait = until.duration_since(self.shared.links.now()).unwrap_or_default();
+        let wait = until.duration_since(self.shared.links.clock.now()).unwrap_or_default();
         let number = self.session.number();
         let held = self.shared.change(|state| {
             // A session whose message is in doubt keeps its phase: the queue is not empty.

@@ -85,7 +85,7 @@ impl Session {
     ) -> (Self, mpsc::UnboundedReceiver<MessageOutcome>) {
         let (outcomes, receiver) = mpsc::unbounded_channel();
         let AcceptedSession { id, link, locked_until } = accepted;
-        let now = shared.links.now();
+        let now = shared.links.clock.now();
         let until = locked_until.unwrap_or(now + DEFAULT_LOCK_LENGTH);
         // Capped at the length of a lock, because a clock that is behind sees too much time left. Renewals
         // add the exact difference.
@@ -215,7 +215,7 @@ impl Session {
             Err(fault) if is_retry && fault.is_lock_lost() => *outcome = None,
             Err(_) if is_retry => {
                 // By the end of this time, the caller has recorded that the message may be delivered again.
-                let until = self.shared.upgrade().map(|shared| shared.links.now() + DOUBTFUL_HOLD);
+                let until = self.shared.upgrade().map(|shared| shared.links.clock.now() + DOUBTFUL_HOLD);
                 *outcome = Some(MessageOutcome::GivenBack { until });
             }
             Err(_) => {}
