@@ -224,7 +224,7 @@ impl<'a, M: QueueMessage> SendRequest<One<'a, M>> {
     /// Sends the message unless a message of the same kind and key was sent to this queue within `window`, by
     /// any process.
     ///
-    /// The window begins when the first message is sent, and ends after its time. The window does not end
+    /// The window begins when the first message is stored, and ends after its time. The window does not end
     /// early when the job is completed or dead-lettered, when the queue is deleted, or at the end of the
     /// message's [time to live](SendOptions::ttl), after which the work stays undone until the window is
     /// over: choose a `ttl` that is no shorter. [`cancel_unique`](Queue::cancel_unique) and
@@ -232,11 +232,12 @@ impl<'a, M: QueueMessage> SendRequest<One<'a, M>> {
     /// fraction of the window.
     ///
     /// A sender that dies between claiming the key and recording its message holds up each call by at most 45
-    /// seconds; then one of these calls sends under the same job id and source. A call with a shorter timeout
-    /// around it gets the key six minutes after the claim. If the dead sender's message was stored after all,
-    /// there are two messages of one job, and effects that are idempotent by id happen once. A live sender
-    /// renews the key while it uploads its payload; if it has not put its message 45 seconds later, the
-    /// outcome of its send is unknown. Each key keeps one small blob, which is reused.
+    /// seconds; then one of these calls sends under the same job id and source, or, if `window` has passed
+    /// since the claim or its last renewal, another job. A call with a shorter timeout around it gets the key
+    /// six minutes after the claim. If the dead sender's message was stored after all, there are two messages
+    /// of one job, and effects that are idempotent by id happen once. A live sender renews the key while it
+    /// uploads its payload; if it has not put its message 45 seconds later, the outcome of its send is
+    /// unknown. Each key keeps one small blob, which is reused.
     ///
     /// Unique work cannot be sent in a transaction of the application: a unique row in the application's own
     /// tables does the same there.

@@ -32,6 +32,7 @@ use wait::KeyWait;
 use super::dispatch::dispatch_held;
 use super::prepare::{Draft, Purpose, Render, render_draft};
 use super::sent::{Sent, UniqueRef};
+use crate::clock::unix_millis;
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
 use crate::queue_core::QueueCore;
@@ -129,7 +130,10 @@ pub(super) async fn send_unique(
     let mut held = KeyHold { record_blob: &record_blob, claim };
     let sent = dispatch_held(core, prepared, Some(&mut held)).await;
     let KeyHold { claim, .. } = held;
-    let sent = record_outcome(&record_blob, claim, sent, taken_over, UniqueRef { key, source }).await?;
+    // Counts from when the message is stored: the upload or the put may have taken longer than the window.
+    let window_end = || unix_millis(core.now() + window);
+    let unique = UniqueRef { key, source };
+    let sent = record_outcome(&record_blob, claim, sent, taken_over, unique, window_end).await?;
     Ok(SendUniqueOutcome::Sent(sent))
 }
 
@@ -140,6 +144,7 @@ async fn record_outcome(
     sent: Result<Sent, Error>,
     taken_over: bool,
     unique: UniqueRef,
+    window_end: impl Fn() -> u64,
 ) -> Result<Sent, Error> {
     let mut sent = match sent {
         Ok(sent) => sent,
@@ -155,7 +160,9 @@ async fn record_outcome(
     if let Some(stored) = &mut sent.stored {
         stored.may_be_duplicated |= taken_over;
     }
-    let stored = |record: UniqueRecord| record.with_position(sent.position).into_sent(sent.stored.as_ref());
+    let stored = |record: UniqueRecord| {
+        record.with_position_and_window(sent.position, window_end()).into_sent(sent.stored.as_ref())
+    };
     let is_recorded = record_blob.finish(claim, stored).await;
     if let Some(stored) = &mut sent.stored {
         // This process stood still, and another sender has taken the key over.

@@ -44,11 +44,20 @@ async fn by_two(
     second: &Queue<Task>,
     task: &Task,
 ) -> (Result<SendUniqueOutcome, Error>, SendUniqueOutcome) {
+    by_two_within(HOUR, first, second, task).await
+}
+
+async fn by_two_within(
+    window: Duration,
+    first: &Queue<Task>,
+    second: &Queue<Task>,
+    task: &Task,
+) -> (Result<SendUniqueOutcome, Error>, SendUniqueOutcome) {
     let later = async {
         sleep(SECOND).await;
-        second.send(task).unique_for(HOUR).await.unwrap()
+        second.send(task).unique_for(window).await.unwrap()
     };
-    tokio::join!(first.send(task).unique_for(HOUR).into_future(), later)
+    tokio::join!(first.send(task).unique_for(window).into_future(), later)
 }
 
 #[tokio::test(start_paused = true)]
@@ -64,6 +73,47 @@ async fn unique_send_with_a_slow_upload_is_not_taken_over() {
     assert_eq!(first.id(), second.id());
     assert_eq!(other.approximate_len().await.unwrap(), 1);
     assert_eq!(payloads(&storage).await, 1);
+}
+
+// round 30, coordination 2: the window counted from the claim of the key.
+#[tokio::test(start_paused = true)]
+async fn window_begins_when_the_message_is_stored() {
+    let cases = [(Operation::PutBlob, 50, 40, large()), (Operation::Put, 12, 10, task("a"))];
+    for (operation, delay, window, task) in cases {
+        let window = SECOND * window;
+        let storage = in_memory();
+        let faulty = Faulty::new(&storage);
+        let (slow, other) = (tasks(&faulty.storage()).await, tasks(&storage).await);
+        let mut delay = Some(Fault::DelayBefore(SECOND * delay));
+        faulty.on(operation, move |call| delay.take_if(|_| !is_record(call)));
+        let (first, second) = by_two_within(window, &slow, &other, &task).await;
+        let first = first.unwrap();
+        assert!(first.is_sent() && !second.is_sent(), "{operation:?}: {first:?}, {second:?}");
+        assert_eq!(first.id(), second.id(), "{operation:?}");
+        assert_eq!(other.approximate_len().await.unwrap(), 1, "{operation:?}");
+        sleep(window + SECOND).await;
+        assert!(other.send(&task).unique_for(window).await.unwrap().is_sent(), "{operation:?}");
+    }
+}
+
+/// A sender uploads its payload for almost as long as the window lasts, and does not record its message. The
+/// next send, behind its hold, finds a window that is not over.
+// round 30, coordination 2: a renewal did not move the end of the window.
+#[tokio::test(start_paused = true)]
+async fn window_of_a_sender_that_died_counts_from_its_last_renewal() {
+    let storage = in_memory();
+    let faulty = Faulty::new(&storage);
+    let (slow, other) = (tasks(&faulty.storage()).await, tasks(&storage).await);
+    let (puts, mut upload) = (faulty.clone(), Some(Fault::DelayBefore(SECOND * 100)));
+    faulty.on(Operation::PutBlob, move |call| match is_record(call) {
+        true => (puts.calls_of(Operation::Put) > 0).then_some(REFUSED),
+        false => upload.take_if(|_| is_payload(call)),
+    });
+    let (task, window) = (large(), SECOND * 120);
+    let first = slow.send(&task).unique_for(window).await.unwrap();
+    let second = other.send(&task).unique_for(window).await.unwrap();
+    assert!(first.is_sent() && second.is_sent(), "{first:?}, {second:?}");
+    assert_eq!(first.id(), second.id());
 }
 
 /// The sender cannot renew its hold, and is taken over while it uploads its payload.

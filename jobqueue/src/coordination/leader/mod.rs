@@ -53,7 +53,7 @@ pub(super) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// candidate leads after at most one poll interval. When the leader dies, another candidate leads after at
 /// most the lease and a poll interval: 36 seconds with the defaults. Azure documents that an expired lease
 /// may be blocked for another minute. While another candidate leads, a candidate reads the lease once per
-/// poll interval; on a database and in memory it tries to acquire the lease instead.
+/// poll interval; on a database it tries to acquire the lease instead.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -213,7 +213,7 @@ impl Leader {
     /// # Cancel safety
     /// As [`try_lead`](Self::try_lead).
     pub async fn lead(&self) -> Result<Leadership, Error> {
-        // On a database an attempt is free, and also acquires the lease of a process that has ended.
+        // On a database an attempt costs no more than a read.
         let is_database = self.storage.blob_powers().transaction_place.is_some();
         let poll = self.poll.unwrap_or(self.lease / 6);
         let (mut reads_first, mut pause) = (false, poll);

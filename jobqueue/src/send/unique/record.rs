@@ -45,7 +45,7 @@ pub(crate) struct UniqueRecord {
     sent: bool,
     /// The time until which the owner may send or delete the message, by the owner's clock.
     pub(super) pending_until: u64,
-    /// The end of the window.
+    /// The end of the window; while the owner may send, the earliest time at which it can end.
     pub(super) until: u64,
     /// The stored message, so that it can be cancelled; `None` if the message is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -83,13 +83,15 @@ impl UniqueRecord {
         Self { sent: true, message: message.map(UndeliveredRef::from), ..self }
     }
 
-    /// Returns the record with the job's position in its FIFO group.
-    pub(crate) fn with_position(self, position: Option<EntryRef>) -> Self {
-        Self { position, ..self }
+    /// Returns the record with the job's position in its FIFO group, and the end of its window.
+    pub(super) fn with_position_and_window(self, position: Option<EntryRef>, until: u64) -> Self {
+        Self { position, until, ..self }
     }
 
+    /// Returns the record with a renewed hold. The message is put later, so its window also ends later.
     pub(super) fn with_pending_until(self, pending_until: u64) -> Self {
-        Self { pending_until, ..self }
+        let later = pending_until.saturating_sub(self.pending_until);
+        Self { pending_until, until: self.until.saturating_add(later), ..self }
     }
 
     /// Returns the record of a free key, without a message.

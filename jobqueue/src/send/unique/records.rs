@@ -22,8 +22,8 @@ use crate::undelivered::{SKEW, UndeliveredRef};
 use jobqueue_storage::fast::hex::to_hex;
 
 pub(crate) const CONTAINER: &str = "jobqueue-unique";
-/// The maximum size of a record in bytes: an id of 1,024 bytes that are all escaped, and some hundred bytes
-/// more.
+/// The maximum size of a record in bytes: an id and a source of 1,024 bytes each that are all escaped, with
+/// six bytes for each, and some hundred bytes more.
 const MAX_RECORD_BYTES: u64 = 16 * 1024;
 /// The number of records that are read and freed at the same time when a queue is cleared.
 const CONCURRENT_FREES: usize = 16;
