@@ -26,7 +26,8 @@ impl ShardedQueues {
         QueuePowers {
             guarantees: Guarantees {
                 checks_expiry: all(|powers| powers.guarantees.checks_expiry),
-                commits_together: all(|powers| powers.guarantees.commits_together),
+                // A list of deletions would wait for the account that answers last.
+                commits_together: accounts().len() == 1 && all(|powers| powers.guarantees.commits_together),
                 puts_lists_whole: false,
                 counts_deliveries: all(|powers| powers.guarantees.counts_deliveries),
             },
