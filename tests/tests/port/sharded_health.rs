@@ -131,3 +131,20 @@ async fn shard_that_answers_no_put_is_avoided() {
     assert_eq!(failed, 1);
     assert!(begun.elapsed() < Duration::from_secs(70), "{:?}", begun.elapsed());
 }
+
+// round 30, storages 3: the list was tried for four minutes.
+#[tokio::test(start_paused = true)]
+async fn list_is_given_up_while_no_shard_answers() {
+    let account = memory::open();
+    let faulty = Faulty::new(&account);
+    let sharded = Sharded::builder().shards("work", 4).account("a", faulty.storage()).build().unwrap();
+    let (storage, queue) = (Storage::from(sharded.stores()), QueueName::new("work").unwrap());
+    storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
+    faulty.plan_always(Operation::Put, Fault::Hang);
+    let begun = tokio::time::Instant::now();
+    let answers = storage.queues().put_all(&queue, vec![PutMessage::new("text"); 128].into()).await;
+    assert!(begun.elapsed() < Duration::from_secs(65), "{:?}", begun.elapsed());
+    let errors = || answers.iter().map(|answer| answer.as_ref().unwrap_err());
+    assert_eq!(errors().filter(|error| error.is_ambiguous()).count(), faulty.calls_of(Operation::Put));
+    assert!(errors().all(|error| error.is_retryable()));
+}

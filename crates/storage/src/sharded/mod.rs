@@ -34,6 +34,8 @@ mod shard_health;
 mod store;
 
 pub use maps::CONTAINER as MAPS;
+#[doc(hidden)]
+pub use maps::LONGEST_PUT;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
