@@ -186,3 +186,19 @@ async fn queues_and_blobs_share_a_token() {
     assert_eq!(&stores.blobs.get_blob(&blob(), 1).await.unwrap().data[..], b"x");
     assert_eq!(tokens.0.load(Ordering::Relaxed), 1);
 }
+
+// round 30, storages 3: a list was tried for minutes.
+#[tokio::test(start_paused = true)]
+async fn list_is_given_up_while_the_service_does_not_answer() {
+    let (service, stores) = open(3_600, |_| (201, String::new())).await;
+    let began = tokio::time::Instant::now();
+    let messages = vec![PutMessage::new("text"); 100].into();
+    let answers = stores.queues.put_all(&"orders".parse().unwrap(), messages).await;
+    assert!(began.elapsed() < Duration::from_secs(40), "{:?}", began.elapsed());
+    let errors: Vec<_> = answers.into_iter().map(Result::unwrap_err).collect();
+    assert_eq!(errors.len(), 100);
+    assert!(errors.iter().all(|error| error.kind() == StoreErrorKind::Timeout));
+    let sent = service.seen.lock().unwrap().len();
+    assert!(sent < 20, "{sent} were sent");
+    assert_eq!(errors.iter().filter(|error| error.is_ambiguous()).count(), sent);
+}

@@ -48,6 +48,7 @@ mod notifier;
 mod observer;
 mod operation;
 mod powers;
+mod put_list;
 mod queue;
 mod queues;
 mod request;
@@ -85,6 +86,7 @@ pub use powers::{
     MessageIndex, MessagePage, MessageState, MetadataStore, NativeDeadLetters, OrderedGroups, Permissions,
     StateCounter, StateCounts, TransactionPlace, Upkeep, WarmUp,
 };
+pub use put_list::{PUT_LIST_PERIOD, put_each};
 pub use queue::{Created, QueuePowers, QueueProperties, QueueStore};
 pub use queues::Queues;
 pub use request::{
@@ -92,6 +94,8 @@ pub use request::{
     UpdateMessage, Updated,
 };
 pub use rules::limits::{MAX_MESSAGES, MAX_TEXT_BYTES, MAX_VISIBILITY};
+#[doc(hidden)]
+pub use sharded::LONGEST_PUT;
 pub use stores::{OpenStores, Stores};
 #[doc(hidden)]
 pub use throttle::Throttle;

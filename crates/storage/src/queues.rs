@@ -3,10 +3,12 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::{
     Access, Advice, DeadLetterMessage, DeliveriesStopped, ExpiredReceipt, Guarantees, LeaseRevoked,
     MessageRef, Metadata, Operation, PutMessage, PutOutcome, QueuePowers, QueueStore, StateCounts,
-    StoreError, StoreErrorKind, Subscription, SweepLeftovers, SweptLeftovers, WarmUp,
+    StoreError, StoreErrorKind, Subscription, SweepLeftovers, SweptLeftovers, WarmUp, put_each,
 };
 use crate::name::QueueName;
 
@@ -108,7 +110,9 @@ impl Queues {
     /// messages are added one by one.
     ///
     /// # Errors
-    /// For each message as [`put`](QueueStore::put). A refused message does not affect the others.
+    /// For each message as [`put`](QueueStore::put). A refused message does not affect the others. Also an
+    /// unambiguous `Timeout` for each message that was not sent, because those before it took longer than
+    /// [`PUT_LIST_PERIOD`](super::PUT_LIST_PERIOD).
     ///
     /// # Cancel safety
     /// If the future is dropped, some messages may have been added.
@@ -120,11 +124,7 @@ impl Queues {
         if let Some(batches) = &self.powers.batches {
             return batches.put_all(queue, messages).await;
         }
-        let mut answers = Vec::with_capacity(messages.len());
-        for message in &*messages {
-            answers.push(self.store.put(queue, message.clone()).await);
-        }
-        answers
+        put_each(queue, messages, 1, Instant::now(), |message| self.store.put(queue, message)).await
     }
 
     /// Deletes leased messages and returns an answer for each, in their order. Without

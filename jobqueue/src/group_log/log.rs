@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::entry::{EndState, EndedJob, Entry, EntryRef, EntryState, KeyHash, MAX_NONCES, Turn};
 use crate::clock::unix_millis;
+use crate::storage::{LONGEST_PUT, PUT_LIST_PERIOD};
 use crate::undelivered::SKEW;
 
 pub(super) use cancellation::Abandoned;
@@ -30,9 +31,15 @@ const MAX_ENDED: usize = 256;
 const MAX_SKIPPED: usize = 256;
 /// The time after which an announcement counts as left by a dead sender, and is removed, whatever its key.
 const DEAD_SENDER_AFTER: Duration = Duration::from_secs(3_600);
-/// The time that a sender has between announcing and confirming before the jobs behind it skip its entry. It
-/// is longer than a send is retried. A slower sender loses its position and nothing else.
-pub(super) const SEND_PERIOD: Duration = Duration::from_secs(90);
+/// The time after which a send is reported as failed: no attempt begins later.
+pub(crate) const SEND_BUDGET: Duration = Duration::from_secs(30);
+/// The time that a sender has between announcing and confirming before the jobs behind it skip its entry. The
+/// last attempt for a list begins within the send budget, its last put at the end of the period for a list,
+/// and that put is the longest; the rest is for the writes of the log itself. A slower sender loses its
+/// position and nothing else.
+pub(super) const SEND_PERIOD: Duration =
+    SEND_BUDGET.saturating_add(PUT_LIST_PERIOD).saturating_add(LONGEST_PUT).saturating_add(LOG_WRITES);
+const LOG_WRITES: Duration = Duration::from_secs(20);
 /// The time that a cancellation may take before others complete it.
 pub(super) const CANCELLATION_PERIOD: Duration = Duration::from_secs(45);
 /// The time that a message may stay away beyond its delay before the jobs behind it call it overdue.

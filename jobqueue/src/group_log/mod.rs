@@ -11,7 +11,7 @@
 //!      │                   │    │ worker meets   ▲ ▲  │
 //!      │ worker meets      │    └──its message───┘ │  │ overdue: its message did not arrive
 //!      │ a message         │                       │  │ in a whole round of the queue
-//!      │ without entry     └───90 s─► skipped ◄────┼──┘
+//!      │ without entry     └──120 s─► skipped ◄────┼──┘
 //!      └───────────────────────────────────────────┴── late confirmation or message: moves to the tail
 //!
 //! send:    announce(nonce) ─► put message ─► confirm(nonce) ─► acknowledged
@@ -58,7 +58,7 @@
 //! | what happened | who continues, and how |
 //! |---|---|
 //! | announce: no answer | the mark of the write shows whether it was applied; at worst, an announced entry without message remains |
-//! | sender dies before the put, or the put is refused and retracting fails | the next job of the group skips the entry after 90 s |
+//! | sender dies before the put, or the put is refused and retracting fails | the next job of the group skips the entry after 120 s |
 //! | put: no answer | the entry stays announced, the sender reports *unknown*; the message, if there is one, makes the entry stored |
 //! | put twice (an answer was lost) | `copies` is set; the first copy delivered has the turn, the other waits, then finds the job ended |
 //! | sender pauses for minutes between put and confirm | skipped; the confirmation moves the entry to the tail and acknowledges it there |
@@ -115,7 +115,7 @@ mod store;
 pub(crate) use crate::envelope::headers::order::IN_ORDER;
 pub(crate) use cancel::{CancelError, cancel_message};
 pub(crate) use entry::{Announcement, EndState, EntryRef};
-pub(crate) use log::{Announced, GRACE, OverdueWait, Position};
+pub(crate) use log::{Announced, GRACE, OverdueWait, Position, SEND_BUDGET};
 pub(crate) use log_blob::LogBlob;
 pub use message::is_in_order;
 pub(crate) use message::{InOrder, forget_message, renumber, restamp, stamp_page};

@@ -13,12 +13,11 @@ use tokio::time::Instant;
 use super::prepare::Prepared;
 use super::resend::{remove_unsent, resend_of};
 use crate::error::{Error, ErrorKind};
+pub(super) use crate::group_log::SEND_BUDGET;
 use crate::queue_core::QueueCore;
 use crate::storage::{Certainty, PutMessage, PutOutcome, StoreError, StoreErrorKind, Tries};
 use crate::undelivered::StoredMessage;
 
-/// The time after which a send is reported as failed.
-pub(super) const SEND_BUDGET: Duration = Duration::from_secs(30);
 /// The maximum number of further attempts after a lost answer.
 const MAX_RESENDS_IN_DOUBT: u32 = 1;
 /// The maximum number of further attempts after a failure that certainly stored nothing.

@@ -111,7 +111,9 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// All messages are validated and encoded when the request is first awaited; only the encoded form is
     /// kept until it is stored. When no message could be stored for 30 seconds, the rest of the list is not
-    /// tried: each of its answers is [`Rejected`](crate::ErrorKind::Rejected).
+    /// tried: each of its answers is [`Rejected`](crate::ErrorKind::Rejected). The list is stored in chunks of
+    /// up to 128 messages. The messages of a chunk that a slow storage did not accept within 30 seconds are
+    /// rejected too.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

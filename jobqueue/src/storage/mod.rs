@@ -21,13 +21,13 @@ pub use jobqueue_storage::{
     JournalEntry, JournalPage, JournalQuery, JournalStore, LeaseId, LeaseLinks, LeaseRevoked, LeasedMessage,
     MAX_JOURNAL_SEARCH, MAX_MESSAGES, MAX_METADATA_BYTES, MAX_TEXT_BYTES, MAX_VISIBILITY, MessageId,
     MessageIndex, MessagePage, MessageRef, MessageState, Metadata, MetadataStore, NameError,
-    NativeDeadLetters, Notifier, OpenStores, Operation, OrderedGroups, PeekedMessage, Permissions,
-    PopReceipt, PutBlob, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Queues,
-    Received, StateCounter, StateCounts, StorageObserver, StorageRequest, StoreError, StoreErrorKind, Stores,
-    Subject, Subscription, SweepLeftovers, SweptLeftovers, TransactionPlace, UpdateMessage, Updated, Upkeep,
-    WarmUp, rules,
+    NativeDeadLetters, Notifier, OpenStores, Operation, OrderedGroups, PUT_LIST_PERIOD, PeekedMessage,
+    Permissions, PopReceipt, PutBlob, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties,
+    QueueStore, Queues, Received, StateCounter, StateCounts, StorageObserver, StorageRequest, StoreError,
+    StoreErrorKind, Stores, Subject, Subscription, SweepLeftovers, SweptLeftovers, TransactionPlace,
+    UpdateMessage, Updated, Upkeep, WarmUp, put_each, rules,
 };
 pub(crate) use jobqueue_storage::{
-    Certainty, Listed, Throttle, Tries, delete_if_present, delete_if_same, get_if_present, list_all,
-    put_creating, time_by_listing,
+    Certainty, LONGEST_PUT, Listed, Throttle, Tries, delete_if_present, delete_if_same, get_if_present,
+    list_all, put_creating, time_by_listing,
 };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::{JobError, JobInfo, Storage};
+use jobqueue::{Event, JobError, JobInfo, Storage};
 use jobqueue_admin::{AccessLevel, Admin};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
@@ -54,6 +54,39 @@ async fn job_in_a_shard_that_is_asked_late_has_its_whole_lease() {
         assert_eq!((report.completed, report.lease_lost), (1, 0), "shard {place}: {report:?}");
         assert_eq!(*deliveries.lock().unwrap(), [1], "shard {place}");
     }
+}
+
+// round 30, storages 4: they were deleted in one list with those of the other account.
+#[tokio::test(start_paused = true)]
+async fn jobs_of_an_account_end_while_deletions_hang_on_another() {
+    let (well, faulty) = (in_memory(), Faulty::new(&in_memory()));
+    let sharded = Sharded::builder().shards("tasks", 4);
+    let sharded = sharded.account("one", well.clone()).account("two", faulty.storage()).build().unwrap();
+    let storage = Storage::from(sharded.stores());
+    let queue = storage.queue::<Task>().await.unwrap();
+    for number in 0..40 {
+        let _ = queue.send(&task(number.to_string())).await.unwrap();
+    }
+    let mut of_the_well = 0;
+    for name in well.queues().list_queues("tasks").await.unwrap() {
+        of_the_well += well.queues().queue_properties(&name).await.unwrap().approximate_count;
+    }
+    assert!((1..40).contains(&of_the_well), "{of_the_well}");
+    for operation in [Operation::Delete, Operation::DeleteAll] {
+        faulty.plan_always(operation, Fault::Hang);
+    }
+    let (ends, started) = (Arc::<Mutex<Vec<Duration>>>::default(), Instant::now());
+    let sink = Arc::clone(&ends);
+    let listen = move |event: &Event| {
+        if matches!(event, Event::Finished { .. }) {
+            sink.lock().unwrap().push(started.elapsed());
+        }
+    };
+    let built = worker(&storage).concurrency(64).handle(|_: Task| async { Ok::<_, JobError>(()) });
+    let _ = built.on_event(listen).build().unwrap().run_until(after(60)).await.unwrap();
+    let ends = ends.lock().unwrap();
+    let early = ends.iter().filter(|end| **end < Duration::from_secs(2)).count();
+    assert_eq!(early as u64, of_the_well, "{ends:?}");
 }
 
 /// They are kept on the first account.

@@ -112,3 +112,39 @@ async fn unresponsive_shard_is_avoided() {
     let calls: Vec<_> = faulty.calls().into_iter().filter(|call| call.at >= begun).collect();
     assert!(pauses(&calls).iter().sum::<Duration>() < Duration::from_secs(6), "{:?}", pauses(&calls));
 }
+
+/// F86: a shard that does not answer puts delays one of them for each of its pauses.
+// round 30, storages 2: it got its turn again and again.
+#[tokio::test(start_paused = true)]
+async fn shard_that_answers_no_put_is_avoided() {
+    let account = memory::open();
+    let faulty = Faulty::new(&account);
+    let sharded = Sharded::builder().shards("work", 4).account("a", faulty.storage()).build().unwrap();
+    let (storage, queue) = (Storage::from(sharded.stores()), QueueName::new("work").unwrap());
+    storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
+    faulty.on(Operation::Put, |call| (call.subject == "work-s2v1").then_some(Fault::Hang));
+    let begun = tokio::time::Instant::now();
+    let mut failed = 0;
+    for n in 0..40 {
+        failed += u32::from(storage.queues().put(&queue, PutMessage::new(n.to_string())).await.is_err());
+    }
+    assert_eq!(failed, 1);
+    assert!(begun.elapsed() < Duration::from_secs(70), "{:?}", begun.elapsed());
+}
+
+// round 30, storages 3: the list was tried for four minutes.
+#[tokio::test(start_paused = true)]
+async fn list_is_given_up_while_no_shard_answers() {
+    let account = memory::open();
+    let faulty = Faulty::new(&account);
+    let sharded = Sharded::builder().shards("work", 4).account("a", faulty.storage()).build().unwrap();
+    let (storage, queue) = (Storage::from(sharded.stores()), QueueName::new("work").unwrap());
+    storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
+    faulty.plan_always(Operation::Put, Fault::Hang);
+    let begun = tokio::time::Instant::now();
+    let answers = storage.queues().put_all(&queue, vec![PutMessage::new("text"); 128].into()).await;
+    assert!(begun.elapsed() < Duration::from_secs(65), "{:?}", begun.elapsed());
+    let errors = || answers.iter().map(|answer| answer.as_ref().unwrap_err());
+    assert_eq!(errors().filter(|error| error.is_ambiguous()).count(), faulty.calls_of(Operation::Put));
+    assert!(errors().all(|error| error.is_retryable()));
+}

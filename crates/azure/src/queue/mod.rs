@@ -15,6 +15,7 @@ use azure_storage_queue::models::{
 };
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use tokio::time::Instant;
 
 use super::call::{Call, limited, with_limit, with_receipt};
 use super::connection::Connection;
@@ -25,7 +26,7 @@ use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
     Access, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, MessageRef, Metadata,
     PeekedMessage, Permissions, PopReceipt, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties,
-    QueueStore, Received, StoreError, StoreErrorKind, UpdateMessage, Updated,
+    QueueStore, Received, StoreError, StoreErrorKind, UpdateMessage, Updated, put_each,
 };
 
 /// The number of concurrent requests of `put_all` and of `delete_all`: the service has no bulk operations.
@@ -278,8 +279,8 @@ impl Batches for AzureQueues {
         queue: &QueueName,
         messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
-        let puts = futures_util::stream::iter(messages.to_vec()).map(|message| self.put(queue, message));
-        puts.buffered(CONCURRENT_REQUESTS).collect().await
+        let put = |message| self.put(queue, message);
+        put_each(queue, messages, CONCURRENT_REQUESTS, Instant::now(), put).await
     }
 
     async fn delete_all(

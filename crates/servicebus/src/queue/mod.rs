@@ -26,6 +26,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
+use tokio::time::Instant;
 
 use self::count::Count;
 use self::facts::{Facts, SavesTexts};
@@ -46,7 +47,7 @@ use jobqueue_storage::{
     Advice, Arrivals, Batches, Created, DeliveriesStopped, Detach, ExpiredReceipt, GetMessages, Guarantees,
     LeaseLinks, LeaseRevoked, MessageRef, Metadata, Operation, OrderedGroups, PeekedMessage, PutMessage,
     PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Received, StoreError, Subscription,
-    SweepLeftovers, SweptLeftovers, UpdateMessage, Updated, Upkeep, WarmUp,
+    SweepLeftovers, SweptLeftovers, UpdateMessage, Updated, Upkeep, WarmUp, put_each,
 };
 
 /// The number of concurrent requests of `put_all` and of `delete_all`. They share a link, and none waits for
@@ -195,12 +196,10 @@ impl Batches for ServiceBusQueues {
         queue: &QueueName,
         messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
+        let began = Instant::now();
         put::prepare(self, queue, &messages).await;
-        futures_util::stream::iter(messages.to_vec())
-            .map(|message| self.put(queue, message))
-            .buffered(CONCURRENT_REQUESTS)
-            .collect()
-            .await
+        let put = |message| self.put(queue, message);
+        put_each(queue, messages, CONCURRENT_REQUESTS, began, put).await
     }
 
     async fn delete_all(

@@ -71,12 +71,20 @@ pub trait StateCounter: fmt::Debug + Send + Sync + 'static {
 /// There is an answer for each message, in their order. A batch is not atomic: some messages may succeed and
 /// others fail, and a refused message does not affect the others. Without this power the framework calls
 /// [`put`](crate::QueueStore::put) and [`delete`](crate::QueueStore::delete) for one message after the other.
+///
+/// A storage that puts a list by several requests begins none of them later than
+/// [`PUT_LIST_PERIOD`](crate::PUT_LIST_PERIOD) after the call, and answers with an unambiguous `Timeout` for
+/// the messages that are left: [`put_each`](crate::put_each) does that. The framework counts on it where it
+/// keeps the order of keys itself, since the positions of a list are announced before its first put, and are
+/// kept for a limited time. A storage that stores a list by one request or in one transaction has no such
+/// limit.
 #[async_trait]
 pub trait Batches: fmt::Debug + Send + Sync + 'static {
     /// Adds messages. They are shared, because the caller keeps them for another attempt.
     ///
     /// # Errors
-    /// For each message as [`put`](crate::QueueStore::put).
+    /// For each message as [`put`](crate::QueueStore::put); an unambiguous `Timeout` for a message whose put
+    /// was not begun in time.
     async fn put_all(
         &self,
         queue: &QueueName,

@@ -34,7 +34,7 @@ const STALE_MAP_TIME: Duration = Duration::from_secs(10);
 /// The maximum time of a put that began just before its map became too old. In the first half the put tries
 /// shards, each of which may take long to refuse it. The second half is enough for the last shard on Azure. A
 /// put that takes longer, as on Service Bus while links are attached, is given up.
-pub(super) const LONGEST_PUT: Duration = Duration::from_secs(60);
+pub const LONGEST_PUT: Duration = Duration::from_secs(60);
 
 /// The accounts, and the shard maps that this process has read.
 #[derive(Debug)]

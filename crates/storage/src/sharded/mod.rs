@@ -8,7 +8,7 @@
 //!   always read it, so they deliver messages sent before the queue was sharded, and messages of external
 //!   producers.
 //! - **Placement.** A message with a key goes to the shard to which its key hashes. A message without a key
-//!   goes to the next shard in turn; throttled shards are skipped.
+//!   goes to the next shard in turn; shards that are throttled or did not answer are skipped for a while.
 //! - **Map.** A blob of the first account, `jobqueue-shards/<queue>`, lists the shards. Writes are
 //!   conditional. [`Sharded::reshard`] changes the number of shards by adding a generation, to which new
 //!   messages go; messages of all generations are delivered. [`Sharded::retire`] deletes the shards of former
@@ -34,6 +34,8 @@ mod shard_health;
 mod store;
 
 pub use maps::CONTAINER as MAPS;
+#[doc(hidden)]
+pub use maps::LONGEST_PUT;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use futures_util::{FutureExt, StreamExt, stream};
+use tokio::time::Instant;
 
 use super::map::Shard;
 use super::store::{CONCURRENT_REQUESTS, ShardedQueues};
@@ -14,7 +15,7 @@ use crate::{
     Access, Advice, Arrivals, Batches, DeadLetterMessage, DeliveriesStopped, Detach, ExpiredReceipt,
     Guarantees, LeaseLinks, LeaseRevoked, MessageRef, Metadata, MetadataStore, NativeDeadLetters, Operation,
     Permissions, PutMessage, PutOutcome, QueuePowers, QueueStore, Queues, StateCounter, StateCounts,
-    StoreError, StoreErrorKind, Subscription, SweepLeftovers, SweptLeftovers, Upkeep, WarmUp,
+    StoreError, StoreErrorKind, Subscription, SweepLeftovers, SweptLeftovers, Upkeep, WarmUp, put_each,
 };
 
 impl ShardedQueues {
@@ -26,7 +27,8 @@ impl ShardedQueues {
         QueuePowers {
             guarantees: Guarantees {
                 checks_expiry: all(|powers| powers.guarantees.checks_expiry),
-                commits_together: all(|powers| powers.guarantees.commits_together),
+                // A list of deletions would wait for the account that answers last.
+                commits_together: accounts().len() == 1 && all(|powers| powers.guarantees.commits_together),
                 puts_lists_whole: false,
                 counts_deliveries: all(|powers| powers.guarantees.counts_deliveries),
             },
@@ -83,11 +85,8 @@ impl Batches for ShardedQueues {
         queue: &QueueName,
         messages: Arc<[PutMessage]>,
     ) -> Vec<Result<PutOutcome, StoreError>> {
-        let mut answers = Vec::with_capacity(messages.len());
-        for wave in messages.chunks(CONCURRENT_REQUESTS) {
-            answers.extend(join_all(wave.iter().map(|message| self.put(queue, message.clone()))).await);
-        }
-        answers
+        let put = |message| self.put(queue, message);
+        put_each(queue, messages, CONCURRENT_REQUESTS, Instant::now(), put).await
     }
 
     /// Deletes the messages of each shard together.

@@ -89,18 +89,18 @@ impl ShardedQueues {
                     let message = MessageRef { id, ..outcome.message };
                     return Ok(PutOutcome { message, ..outcome });
                 }
-                // The message was certainly not stored: the next shard may accept it.
-                Err(e) if (e.is_retryable() || e.kind() == K::Stopped) && !e.is_ambiguous() => {
-                    self.maps.health.failed(queue, &shard, &e);
-                    last = Some(e);
-                }
                 Err(e) => {
-                    // The message may be stored, and the caller must learn that. Other messages need not wait
-                    // for this shard.
-                    if e.is_throttled() {
+                    let is_ambiguous = e.is_ambiguous();
+                    let may_be_accepted_elsewhere = e.is_retryable() || e.kind() == K::Stopped;
+                    // Other messages need not wait for this shard.
+                    if is_ambiguous || may_be_accepted_elsewhere {
                         self.maps.health.failed(queue, &shard, &e);
                     }
-                    return Err(e.with_of_part(tried < all));
+                    // If the message may be stored, the caller must learn that.
+                    if is_ambiguous || !may_be_accepted_elsewhere {
+                        return Err(e.with_of_part(tried < all));
+                    }
+                    last = Some(e);
                 }
             }
         }

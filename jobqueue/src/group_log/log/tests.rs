@@ -5,6 +5,8 @@ use crate::envelope::Identity;
 use crate::group_log::entry::Turn;
 
 pub(super) const START: Millis = Millis(1_000_000);
+/// In seconds from the start.
+const AFTER_THE_SEND: u64 = SEND_PERIOD.as_secs() + 10;
 
 pub(super) fn later(seconds: u64) -> Millis {
     Millis(START.after(Duration::from_secs(seconds)))
@@ -102,16 +104,16 @@ fn announced_job_whose_sender_died_blocks_for_a_bounded_time_and_is_not_lost() {
     log.announce(&next, 2, START);
     log.confirm(&next, 2, true, START);
     assert_eq!(log.claim_position(&next, turn(2, 1), later(80)), behind(1));
-    assert_eq!(log.position(&next, turn(2, 1), later(100)), None, "to be skipped");
-    assert_eq!(log.claim_position(&next, turn(2, 1), later(100)), Position::First);
+    assert_eq!(log.position(&next, turn(2, 1), later(AFTER_THE_SEND)), None, "to be skipped");
+    assert_eq!(log.claim_position(&next, turn(2, 1), later(AFTER_THE_SEND)), Position::First);
     // Its message arrives after all.
     let mut late = log.clone();
-    assert_eq!(late.claim_position(&lost, turn(1, 1), later(101)), behind(1));
-    assert!(late.end(&next, turn(2, 1), EndState::Done, later(101)));
-    assert_eq!(late.claim_position(&lost, turn(1, 2), later(102)), Position::First);
+    assert_eq!(late.claim_position(&lost, turn(1, 1), later(AFTER_THE_SEND + 1)), behind(1));
+    assert!(late.end(&next, turn(2, 1), EndState::Done, later(AFTER_THE_SEND + 1)));
+    assert_eq!(late.claim_position(&lost, turn(1, 2), later(AFTER_THE_SEND + 2)), Position::First);
     // Its sender confirms after all.
-    assert_eq!(log.confirm(&lost, 1, true, later(101)), Confirmed::Acknowledged);
-    assert_eq!(log.claim_position(&lost, turn(1, 1), later(102)), behind(1));
+    assert_eq!(log.confirm(&lost, 1, true, later(AFTER_THE_SEND + 1)), Confirmed::Acknowledged);
+    assert_eq!(log.claim_position(&lost, turn(1, 1), later(AFTER_THE_SEND + 2)), behind(1));
 }
 
 #[test]
@@ -245,14 +247,14 @@ fn full_log_takes_a_job_when_announcements_have_expired() {
     let job = entry("b", "one more");
     assert_eq!(log.claim_position(&job, turn(1, 1), START), Position::Full);
     assert_eq!(log.announce(&job, 1, later(80)), Announced::Full);
-    assert_eq!(log.announce(&job, 1, later(100)), Announced::Entered);
+    assert_eq!(log.announce(&job, 1, later(AFTER_THE_SEND)), Announced::Entered);
 }
 
 #[test]
 fn entries_of_dead_senders_are_skipped_at_once_and_few_are_kept() {
     let mut log = full_log();
     let last = entry("a", &(MAX_ENTRIES - 1).to_string());
-    assert_eq!(log.claim_position(&last, turn(1, 1), later(100)), Position::First);
+    assert_eq!(log.claim_position(&last, turn(1, 1), later(AFTER_THE_SEND)), Position::First);
     assert_eq!(log.entries.len(), MAX_SKIPPED + 1);
 }
 

@@ -25,7 +25,7 @@ async fn a_list_is_run_in_its_order_while_a_worker_runs() {
 // round 29, coordination 1: the worker took each announced job for that of a dead sender.
 #[tokio::test(start_paused = true)]
 async fn list_is_run_in_its_order_by_a_worker_whose_clock_is_ahead() {
-    run_list_while_sending(Duration::from_secs(120)).await;
+    run_list_while_sending(MINUTE * 3).await;
 }
 
 /// Runs a list while it is sent, on a worker whose clock is `ahead` of the sender's.
@@ -42,15 +42,39 @@ async fn run_list_while_sending(ahead: Duration) {
         async move { watch.ends(600).await }
     }));
     let list: Vec<Step> = (0..300).flat_map(|number| ["0", "1"].map(|key| step(key, number))).collect();
-    let options = |step: &Step| {
-        // The later ones are delivered first.
-        let delay = Duration::from_millis(if step.number.is_multiple_of(10) { 500 } else { 0 });
-        SendOptions::new().in_order().delay(delay)
-    };
-    let sent = queue.send_all(list.iter().map(|step| (step, options(step)))).await.unwrap();
+    let sent = queue.send_all(list.iter().map(|step| (step, arriving_late(step)))).await.unwrap();
     assert!(sent.iter().all(Result::is_ok));
     let _ = running.await.unwrap().unwrap();
     watch.assert_in_order(2, 300);
+}
+
+/// Returns options with which every tenth job arrives after those behind it.
+fn arriving_late(step: &Step) -> SendOptions {
+    let delay = Duration::from_millis(if step.number.is_multiple_of(10) { 500 } else { 0 });
+    SendOptions::new().in_order().delay(delay)
+}
+
+// round 30, storages 1: the end of the list was put when its positions were no longer kept.
+#[tokio::test(start_paused = true)]
+async fn jobs_of_a_list_that_a_slow_queue_accepts_run_in_their_order() {
+    let account = logged();
+    let faulty = Faulty::new(&account);
+    faulty.plan_always(Operation::Put, Fault::DelayBefore(Duration::from_secs(40)));
+    let sharded = |account: Storage| {
+        let sharded = Sharded::builder().shards("steps", 4).account("one", account).build().unwrap();
+        Storage::from(sharded.stores())
+    };
+    let queue = steps(&sharded(faulty.storage())).await;
+    let watch = Watch::default();
+    let worker = worker(&sharded(account)).state(watch.clone()).handle(handle).build().unwrap();
+    let running = tokio::spawn(worker.run_until(sleep(MINUTE * 10)));
+    let list: Vec<Step> = (0..128).map(|number| step("0", number)).collect();
+    let sent = queue.send_all(list.iter().map(|step| (step, arriving_late(step)))).await.unwrap();
+    let _ = running.await.unwrap().unwrap();
+    let accepted = list.iter().zip(&sent).filter(|(_, sent)| sent.is_ok());
+    let accepted: Vec<_> = accepted.map(|(step, _)| step.number).collect();
+    assert!(accepted.len() >= 32, "{accepted:?}");
+    assert_eq!(watch.begun("0"), accepted);
 }
 
 // B4
