@@ -20,8 +20,6 @@ use crate::job::outcome::{Outcome, Reason, chain};
 use crate::lease::{LeaseError, Loss};
 use crate::trace::OpenSpan;
 
-/// The minimum time for which a lease is renewed while its delivery is settled: two blobs may be written.
-const MIN_SETTLE_TIME: Duration = Duration::from_secs(60);
 /// The time limit for reading a claim while the delivery keeps its slot, because no place to settle is free.
 const MAX_CLAIM_READ_IN_SLOT: Duration = Duration::from_secs(2);
 
@@ -84,10 +82,6 @@ impl Settlement<'_> {
     /// Applies the disposition to the message.
     async fn perform(&mut self, disposition: Disposition) -> Result<Outcome, Error> {
         let leased_job = self.leased_job;
-        if !matches!(disposition, Disposition::Complete | Disposition::Abandon) {
-            // Also beyond the maximum run time: a blob may take longer than what is left of the lease.
-            leased_job.lease.renew_for(MIN_SETTLE_TIME);
-        }
         match disposition {
             Disposition::Complete => self.executor.complete(leased_job).await,
             // The rare dispositions are boxed, so that they do not enlarge the future of every delivery.
