@@ -46,11 +46,11 @@ impl Disposition {
         }
     }
 
-    /// Returns how long the message is put back; `None` if it is not, or if the time is yet to be decided.
-    pub(super) fn delay(&self) -> Option<Duration> {
+    /// Returns how long the message is put back after its run; `None` if it is not, or if the time is yet to
+    /// be decided.
+    pub(super) fn delay_after_run(&self) -> Option<Duration> {
         match self {
             Self::Retry { wait, .. } | Self::Snooze { wait, .. } => Some(*wait),
-            Self::Release(wait) | Self::OverLimit(wait) => Some(*wait),
             _ => None,
         }
     }

@@ -97,7 +97,7 @@ impl LeasedJob {
     }
 
     /// Puts the message back for `delay` without counting an attempt: it waits for a condition, which
-    /// `deferral` records, or its receiver leaves it to other workers. If its group log cannot be changed,
+    /// `deferral` may record, or its receiver leaves it to other workers. If its group log cannot be changed,
     /// the time is shorter. Returns the time of the put-back.
     pub(crate) async fn release_waiting(
         &self,
