@@ -223,8 +223,8 @@ pub async fn load_blob(
     queue: &QueueName,
     reference: &StoredReference,
 ) -> Result<Bytes, Error> {
-    let data = claim_checks(storage)?.load(queue, reference, DEFAULT_MAX_PAYLOAD_BYTES).await;
-    data.map_err(payload_error)
+    let claim_checks = ClaimChecks::new(storage, DEFAULT_MAX_PAYLOAD_BYTES)?;
+    claim_checks.load(queue, reference, DEFAULT_MAX_PAYLOAD_BYTES).await.map_err(payload_error)
 }
 
 /// Checks that the blob of a payload of a message in `queue` exists and has the payload's length.
@@ -233,10 +233,6 @@ pub async fn check_blob(
     queue: &QueueName,
     reference: &StoredReference,
 ) -> Result<(), Error> {
-    claim_checks(storage)?.check(queue, reference).await.map_err(payload_error)
-}
-
-fn claim_checks(storage: &Storage) -> Result<ClaimChecks, Error> {
-    let (blobs, runtime) = (Arc::clone(storage.blobs()), storage.runtime().clone());
-    Ok(ClaimChecks::new(blobs, runtime, DEFAULT_MAX_PAYLOAD_BYTES)?)
+    let claim_checks = ClaimChecks::new(storage, DEFAULT_MAX_PAYLOAD_BYTES)?;
+    claim_checks.check(queue, reference).await.map_err(payload_error)
 }

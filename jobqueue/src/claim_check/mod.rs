@@ -27,8 +27,8 @@ pub use sweep_options::{SweepOptions, SweepReport};
 use crate::envelope::{Payload, Sha256Digest, StoredReference};
 use crate::runtime::Runtime;
 use crate::storage::{
-    BlobName, BlobStore, ContainerName, NameError, PutBlob, QueueName, StoreError, StoreErrorKind, Tries,
-    delete_if_present, needed_until,
+    BlobName, BlobStore, ContainerName, NameError, PutBlob, QueueName, Storage, StoreError, StoreErrorKind,
+    Tries, delete_if_present, needed_until,
 };
 
 pub(crate) const CONTAINER: &str = "jobqueue-payloads";
@@ -50,18 +50,19 @@ pub(crate) struct ClaimChecks {
     runtime: Runtime,
     container: ContainerName,
     max_bytes: u64,
-    /// Locked while a blob larger than `max_bytes` is copied, so that only one such blob is in memory.
+    /// The lock of the storage for [`load_for_copy`](Self::load_for_copy).
     copying: Arc<Mutex<()>>,
 }
 
 impl ClaimChecks {
-    pub(crate) fn new(
-        blobs: Arc<dyn BlobStore>,
-        runtime: Runtime,
-        max_bytes: u64,
-    ) -> Result<Self, NameError> {
-        let container = ContainerName::new(CONTAINER)?;
-        Ok(Self { blobs, runtime, container, max_bytes, copying: Arc::default() })
+    pub(crate) fn new(storage: &Storage, max_bytes: u64) -> Result<Self, NameError> {
+        Ok(Self {
+            blobs: Arc::clone(storage.blobs()),
+            runtime: storage.runtime().clone(),
+            container: ContainerName::new(CONTAINER)?,
+            max_bytes,
+            copying: Arc::clone(storage.copying()),
+        })
     }
 
     pub(crate) fn max_bytes(&self) -> u64 {
@@ -190,7 +191,7 @@ impl ClaimChecks {
 
     /// Reads the blob of `reference` for a copy of its message: up to `limit` bytes, or up to the maximum
     /// payload size if that is more. Keep the guard as long as the data, so that only one blob above the
-    /// maximum payload size is in memory.
+    /// maximum payload size is in memory, however many queues the storage has.
     pub(crate) async fn load_for_copy(
         &self,
         queue: &QueueName,

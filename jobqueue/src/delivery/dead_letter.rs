@@ -70,6 +70,7 @@ pub(super) fn is_lease_error(error: &Error) -> bool {
 }
 
 async fn save_end(job: &LeasedJob, rejection: &Rejection, attempts: u32) -> Result<(), Error> {
+    job.renew_to_settle();
     let _saving = job.saving.lock().await;
     let mut envelope = dead_envelope(job, rejection, attempts)?;
     *job.content() = Content::Event(Box::new(envelope.clone()));
@@ -106,6 +107,7 @@ pub(crate) async fn dead_letter_by_hand(job: &LeasedJob, mut rejection: Rejectio
 /// The message stays in its queue if the copy cannot be stored, or if its blobs cannot be read now. If the
 /// answer to the deletion is lost, the message may be in both queues.
 pub(crate) async fn dead_letter(job: &LeasedJob, rejection: &Rejection) -> Result<Certainty, Error> {
+    job.renew_to_settle();
     let _saving = job.saving.lock().await;
     let moved = match job.core.store().powers().dead_letters {
         Some(_) => move_in_one_step(job, rejection).await,

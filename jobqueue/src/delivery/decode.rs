@@ -259,8 +259,10 @@ fn payload_failure(error: PayloadError) -> NotRun {
 
 /// Returns the recorded rejection of a message that an earlier delivery was about to dead-letter.
 fn recorded_rejection(event: &Envelope) -> Option<Rejection> {
-    let last = || event.history.last_error.clone().unwrap_or_default();
-    event.dead_letter.as_ref().map(|note| Rejection::new(Reason::new(&note.reason), last()))
+    let note = event.dead_letter.as_ref()?;
+    let last = event.history.last_error.as_deref().unwrap_or_default();
+    let has_run = event.history.attempts > 0;
+    Some(Rejection { has_run, ..Rejection::new(Reason::new(&note.reason), last) })
 }
 
 /// Returns the rejection of a message that has used up its deliveries or its attempts.

@@ -46,11 +46,11 @@ impl Disposition {
         }
     }
 
-    /// Returns how long the message is put back; `None` if it is not, or if the time is yet to be decided.
-    pub(super) fn delay(&self) -> Option<Duration> {
+    /// Returns how long the message is put back after its run; `None` if it is not, or if the time is yet to
+    /// be decided.
+    pub(super) fn delay_after_run(&self) -> Option<Duration> {
         match self {
             Self::Retry { wait, .. } | Self::Snooze { wait, .. } => Some(*wait),
-            Self::Release(wait) | Self::OverLimit(wait) => Some(*wait),
             _ => None,
         }
     }
@@ -73,13 +73,15 @@ pub(crate) struct Rejection {
     pub(crate) detail: String,
     /// True if an attempt of this delivery has failed and is not yet counted in the message.
     pub(super) attempted: bool,
+    /// True if an earlier delivery has run the job, and has recorded its end.
+    pub(super) has_run: bool,
 }
 
 impl Rejection {
     /// Returns a rejection that no failed attempt of this delivery led to.
     pub(crate) fn new(reason: Reason, detail: impl AsRef<str>) -> Self {
         let detail = printable(detail.as_ref(), MAX_ERROR_CHARS);
-        Self { reason, detail, attempted: false }
+        Self { reason, detail, attempted: false, has_run: false }
     }
 
     /// Returns a rejection after a failed attempt of this delivery.
@@ -87,10 +89,10 @@ impl Rejection {
         Self { attempted: true, ..Self::new(reason, detail) }
     }
 
-    /// Returns whether the rate limit of rejections applies: no attempt has failed, and a single mistake may
+    /// Returns whether the rate limit of rejections applies: the job has not run, and a single mistake may
     /// cause many. A cancellation is an operator's decision.
     pub(super) fn is_rate_limited(&self) -> bool {
-        !self.attempted && self.reason != Reason::CANCELLED
+        !self.attempted && !self.has_run && self.reason != Reason::CANCELLED
     }
 
     /// Returns the rejection of a payload that its type cannot decode.

@@ -76,7 +76,7 @@ impl Executor {
         stop: &CancellationToken,
     ) -> DeliveryReport {
         let mut report = DeliveryReport::new(leased_job.times.waited());
-        let admission = AdmissionContext { stop, until_idle: self.until_idle, slot };
+        let admission = AdmissionContext { stop, until_idle: self.until_idle, slot, state: &self.state };
         let admitted = self.admit(leased_job, checked, admission, &mut report).await;
         slot.classify(match &admitted {
             Continue(_) => MessageClass::Known,

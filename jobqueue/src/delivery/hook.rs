@@ -3,15 +3,18 @@
 //! Deliveries know only this trait. The crate root gives the worker the implementations.
 
 use std::fmt;
+use std::pin::pin;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::disposition::Disposition;
+use super::disposition::{Disposition, Rejection};
+use super::handler_output::HandlerOutput;
 use super::leased_job::LeasedJob;
 use super::slot::DeliverySlot;
+use super::state::DeliveryState;
 use crate::error::Error;
 use crate::job::JobInfo;
 use crate::storage::{MessageId, Storage};
@@ -35,6 +38,7 @@ pub(crate) struct AdmissionContext<'a> {
     /// True if the worker runs until it is idle.
     pub(crate) until_idle: bool,
     pub(crate) slot: &'a dyn DeliverySlot,
+    pub(super) state: &'a DeliveryState,
 }
 
 impl AdmissionContext<'_> {
@@ -42,6 +46,26 @@ impl AdmissionContext<'_> {
     pub(crate) fn leave_slot(&self) {
         self.slot.give_back();
         self.slot.leave();
+    }
+
+    /// Returns the rejection of a job that an operator has cancelled; `None` for any other job, and if the
+    /// handler finished in an earlier delivery.
+    pub(crate) fn cancelled(&self, leased_job: &LeasedJob, job: &JobInfo) -> Option<Rejection> {
+        self.state.cancelled(job).filter(|_| !HandlerOutput::is_kept(leased_job))
+    }
+
+    /// Waits until [`cancelled`](Self::cancelled) returns a rejection. Cancel-safe.
+    pub(crate) async fn until_cancelled(&self, leased_job: &LeasedJob, job: &JobInfo) {
+        let Some(tracker) = self.state.tracker() else { return std::future::pending().await };
+        loop {
+            let mut changed = pin!(tracker.requests_changed());
+            // Enabled before the requests are checked, so that no change is missed.
+            changed.as_mut().enable();
+            if self.cancelled(leased_job, job).is_some() {
+                return;
+            }
+            changed.await;
+        }
     }
 }
 

@@ -18,6 +18,8 @@ use crate::lease::LeaseError;
 use crate::queue_core::remove_blobs;
 use crate::storage::{MAX_VISIBILITY, StoreError};
 
+/// The minimum time for which a lease is renewed while its delivery is settled: two blobs may be written.
+const MIN_SETTLE_TIME: Duration = Duration::from_secs(60);
 /// The maximum time that a message is held after its handler because the result of an effect cannot be
 /// recorded.
 const MAX_EFFECT_WAIT: Duration = Duration::from_secs(15 * 60);
@@ -95,7 +97,7 @@ impl LeasedJob {
     }
 
     /// Puts the message back for `delay` without counting an attempt: it waits for a condition, which
-    /// `deferral` records, or its receiver leaves it to other workers. If its group log cannot be changed,
+    /// `deferral` may record, or its receiver leaves it to other workers. If its group log cannot be changed,
     /// the time is shorter. Returns the time of the put-back.
     pub(crate) async fn release_waiting(
         &self,
@@ -136,12 +138,19 @@ impl LeasedJob {
         self.lease.release_later(Duration::ZERO, text.map(|rendered| rendered.text));
     }
 
+    /// Renews the lease until the delivery is settled, also beyond the maximum run time: a blob may take
+    /// longer than what is left of the lease.
+    pub(super) fn renew_to_settle(&self) {
+        self.lease.renew_for(MIN_SETTLE_TIME);
+    }
+
     async fn put_back(
         &self,
         delay: Duration,
         may_come_sooner: bool,
         change: impl FnOnce(&mut Envelope),
     ) -> Result<Duration, Error> {
+        self.renew_to_settle();
         // Until the lease ends, a pending record of an effect may still be written.
         let least = if self.is_recording() { self.lease.time_left() } else { Duration::ZERO };
         let _saving = self.saving.lock().await;

@@ -13,15 +13,13 @@ use super::disposition::{Disposition, Rejection};
 use super::executor::{DeliveryReport, Executor};
 use super::leased_job::LeasedJob;
 use super::message_changes::no_answer;
-use super::order_position::{end_position_of_done, needs_log_update};
+use super::order_position::{MAX_UNLOGGED_DELAY, end_position_of_done, needs_log_update, position_of};
 use super::slot::DeliverySlot;
 use crate::error::Error;
 use crate::job::outcome::{Outcome, Reason, chain};
 use crate::lease::{LeaseError, Loss};
 use crate::trace::OpenSpan;
 
-/// The minimum time for which a lease is renewed while its delivery is settled: two blobs may be written.
-const MIN_SETTLE_TIME: Duration = Duration::from_secs(60);
 /// The time limit for reading a claim while the delivery keeps its slot, because no place to settle is free.
 const MAX_CLAIM_READ_IN_SLOT: Duration = Duration::from_secs(2);
 
@@ -59,7 +57,7 @@ impl Executor {
                 leased_job.wait_for_effects().await;
             }
             let mut settlement = Settlement { executor: self, leased_job, slot, report: &mut report };
-            if let Some(wait) = disposition.delay() {
+            if let Some(wait) = disposition.delay_after_run() {
                 settlement.leave_slot_for_log(wait);
             }
             let settled = settlement.perform(disposition).await;
@@ -84,10 +82,6 @@ impl Settlement<'_> {
     /// Applies the disposition to the message.
     async fn perform(&mut self, disposition: Disposition) -> Result<Outcome, Error> {
         let leased_job = self.leased_job;
-        if !matches!(disposition, Disposition::Complete | Disposition::Abandon) {
-            // Also beyond the maximum run time: a blob may take longer than what is left of the lease.
-            leased_job.lease.renew_for(MIN_SETTLE_TIME);
-        }
         match disposition {
             Disposition::Complete => self.executor.complete(leased_job).await,
             // The rare dispositions are boxed, so that they do not enlarge the future of every delivery.
@@ -134,7 +128,9 @@ impl Settlement<'_> {
         if rejection.is_rate_limited()
             && let Err(wait) = self.slot.reject()
         {
-            self.leave_slot_for_log(wait);
+            // Nor may they wait until their logs can be changed.
+            let is_in_order = position_of(leased_job).is_some();
+            let wait = if is_in_order { wait.min(MAX_UNLOGGED_DELAY) } else { wait };
             return release(leased_job, wait).await;
         }
         match self.read_claim(&rejection).await {
@@ -150,9 +146,9 @@ impl Settlement<'_> {
         }
         if leased_job.is_recording() {
             // A redrive would repeat the effect, whose result is not recorded yet. The next delivery stores
-            // the letter, after this lease, until whose end the result may still be recorded.
+            // the letter, in no case before the end of this lease: until then the result may be recorded.
             record_end(leased_job, &mut rejection).await?;
-            return release(leased_job, Duration::ZERO).await;
+            return leased_job.release_uncounted(Duration::ZERO).await.map(Outcome::Released);
         }
         let state = &self.executor.state;
         let Some(hooked) = self.report.job.as_deref().filter(|job| state.has_hooks(job)) else {
@@ -289,8 +285,10 @@ fn deletion_outcome(deleted: Result<(), LeaseError>) -> Result<(), Error> {
     }
 }
 
+/// Puts a message back that does not run now. It keeps its slot: any number of such messages may come, and
+/// none of them waits until its log can be changed.
 async fn release(leased_job: &LeasedJob, wait: Duration) -> Result<Outcome, Error> {
-    leased_job.release_uncounted(wait).await.map(Outcome::Released)
+    leased_job.release_waiting(wait, None).await.map(Outcome::Released)
 }
 
 /// Leaves a message that could not be dead-lettered in its queue, to be retried later.

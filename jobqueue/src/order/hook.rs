@@ -58,6 +58,7 @@ impl OrderHook {
 struct OrderedDelivery<'a> {
     arrived: Instant,
     leased_job: &'a LeasedJob,
+    job: &'a JobInfo,
     admission: AdmissionContext<'a>,
     own: InOrder,
     log: Arc<LogBlob>,
@@ -86,12 +87,12 @@ impl Hook for OrderHook {
         context: HookContext<'_>,
         admission: AdmissionContext<'_>,
     ) -> Result<HookAnswer, Error> {
-        let leased_job = context.leased_job;
+        let HookContext { leased_job, job, .. } = context;
         // An event without a key has no group; and where the storage keeps the order, each job is delivered
         // in its turn.
         let Some(own) = position_of(leased_job) else { return Ok(HookAnswer::Run) };
         let log = leased_job.core.groups.of(&own.entry)?;
-        OrderedDelivery { arrived: Instant::now(), leased_job, admission, own, log }
+        OrderedDelivery { arrived: Instant::now(), leased_job, job, admission, own, log }
             .wait_for_turn(&self.parking)
             .await
     }
@@ -155,8 +156,7 @@ impl OrderedDelivery<'_> {
             }
             tokio::select! {
                 biased;
-                () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted().map(HookAnswer::Settle),
-                () = self.admission.stop.cancelled() => return self.interrupted().map(HookAnswer::Settle),
+                () = self.must_end() => return self.interrupted().map(HookAnswer::Settle),
                 () = notified => {}
                 () = self.log.watch() => {}
                 () = tokio::time::sleep(RECHECK) => {}
@@ -245,8 +245,7 @@ impl OrderedDelivery<'_> {
         // A storage that cannot count messages immediately may take minutes.
         let counted = tokio::select! {
             biased;
-            () = self.leased_job.lease.stop_token().cancelled() => return self.interrupted().map(TurnStep::Settle),
-            () = self.admission.stop.cancelled() => return self.interrupted().map(TurnStep::Settle),
+            () = self.must_end() => return self.interrupted().map(TurnStep::Settle),
             counted = core.store().queue_properties(&core.name) => counted,
         };
         let messages = match counted {
@@ -276,19 +275,30 @@ impl OrderedDelivery<'_> {
         let max_wait = max_wait(self.leased_job.lease.max_run_time(), self.admission.until_idle);
         tokio::select! {
             biased;
-            () = self.leased_job.lease.stop_token().cancelled() => false,
-            () = self.admission.stop.cancelled() => false,
+            () = self.must_end() => false,
             () = self.admission.slot.take() => true,
             () = tokio::time::sleep(max_wait) => false,
         }
     }
 
-    /// Returns the disposition of a waiting delivery that lost its lease, waited for too long, or whose
-    /// worker is stopping or has no slot.
-    fn interrupted(&self) -> Result<Disposition, Error> {
-        match self.leased_job.lease.check_not_ended() {
-            Ok(()) => Ok(Disposition::Release(Duration::ZERO)),
-            Err(_) => Err(superseded()),
+    /// Waits until the delivery must not wait any longer: its lease is lost or has lasted for too long, its
+    /// worker is stopping, or an operator has cancelled the job.
+    async fn must_end(&self) {
+        tokio::select! {
+            biased;
+            () = self.leased_job.lease.stop_token().cancelled() => {}
+            () = self.admission.stop.cancelled() => {}
+            () = self.admission.until_cancelled(self.leased_job, self.job) => {}
         }
+    }
+
+    /// Returns the disposition of a waiting delivery that lost its lease, waited for too long, whose job was
+    /// cancelled, or whose worker is stopping or has no slot.
+    fn interrupted(&self) -> Result<Disposition, Error> {
+        if self.leased_job.lease.check_not_ended().is_err() {
+            return Err(superseded());
+        }
+        let cancelled = self.admission.cancelled(self.leased_job, self.job);
+        Ok(cancelled.map_or(Disposition::Release(Duration::ZERO), Disposition::DeadLetter))
     }
 }

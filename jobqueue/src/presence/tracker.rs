@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -37,7 +38,7 @@ pub(crate) struct Tracker {
     urgent: Notify,
     /// Wakes the task that stores answers.
     answered: Notify,
-    /// Wakes all [`TrackedRun::cancelled`] calls when runs may have been cancelled.
+    /// Wakes all callers that wait for a cancellation when the requests have been read.
     cancelled: Notify,
     /// Fires when the requests have been read for the first time.
     has_requests: CancellationToken,
@@ -217,6 +218,11 @@ impl Tracker {
         drop(state);
         self.has_requests.cancel();
         self.cancelled.notify_waiters();
+    }
+
+    /// Returns a future that completes when the requests to cancel jobs have been read again.
+    pub(crate) fn requests_changed(&self) -> Notified<'_> {
+        self.cancelled.notified()
     }
 
     /// Returns the token that fires when the requests have been read for the first time.

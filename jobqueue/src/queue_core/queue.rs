@@ -171,11 +171,7 @@ impl QueueCore {
             Some(renewer) => renewer.clone(),
             None => LeaseRenewer::of(storage.runtime()).map_err(no_renewer)?,
         };
-        let claim_checks = ClaimChecks::new(
-            Arc::clone(storage.blobs()),
-            storage.runtime().clone(),
-            options.max_payload_bytes,
-        )?;
+        let claim_checks = ClaimChecks::new(storage, options.max_payload_bytes)?;
         let leased_queue = Arc::new(LeasedQueue {
             name: name.clone(),
             store: Arc::clone(storage.queues()),

@@ -89,7 +89,8 @@ impl<M> Delivery<M> {
 
     /// Makes the message visible again after `delay` (at most 7 days) without counting an attempt. For a job
     /// [in order](crate::SendOptions::in_order), first records a delay of more than 59 seconds in the log of
-    /// its key. Retries that for up to 15 minutes while the log cannot be changed.
+    /// its key. While the log cannot be changed, retries that until the maximum run time is over (12 hours by
+    /// default), and for at least 15 minutes.
     ///
     /// # Errors
     /// [`is_lease_lost`](Error::is_lease_lost) if another worker may have the message,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex, OnceCell};
 
 use super::{
     BlobLeases, BlobPowers, BlobStore, OpenStores, QueueStore, Queues, StoreError, StoreErrorKind, Stores,
@@ -37,6 +37,9 @@ pub struct Storage {
     /// Set once the containers exist in which transactions of the application create blobs; shared by all
     /// clones.
     transaction_containers: Arc<OnceCell<()>>,
+    /// Locked while a blob above the maximum payload size is copied, so that only one such blob is in memory;
+    /// shared by all clones.
+    copying: Arc<Mutex<()>>,
     /// The listeners and the tracer of this handle, its clones, queues and workers.
     observers: Arc<Observers>,
 }
@@ -127,6 +130,10 @@ impl Storage {
 
     pub(crate) fn transaction_containers(&self) -> &OnceCell<()> {
         &self.transaction_containers
+    }
+
+    pub(crate) fn copying(&self) -> &Arc<Mutex<()>> {
+        &self.copying
     }
 
     /// Returns the listeners and the tracer.
@@ -237,6 +244,7 @@ impl From<Stores> for Storage {
             stores,
             throttle,
             transaction_containers: Arc::default(),
+            copying: Arc::default(),
             observers: Arc::default(),
         }
     }

@@ -246,8 +246,8 @@ async fn jobs_that_an_operator_cancelled_do_not_run_however_many_they_are() {
     assert_eq!(report.dead_lettered, 100, "{report:?}");
 }
 
-// An operator wants to cancel it too, while a second message of it waits behind another job of its key. It
-// never ran.
+// An operator wants to cancel it too, while the worker deletes a second message of it, which waited behind
+// another job of its key. It never ran.
 #[tokio::test(start_paused = true)]
 async fn job_in_order_that_its_sender_cancelled_is_not_called_completed() {
     let faulty = Faulty::new(&in_memory());
@@ -256,6 +256,9 @@ async fn job_in_order_that_its_sender_cancelled_is_not_called_completed() {
     faulty.plan(Operation::Put, 1, LOST_ANSWER);
     let sent = queue.send(&task("a")).in_order().await.unwrap();
     faulty.on(Operation::Get, |call| (call.nth > 1).then_some(Fault::Refuse(StoreErrorKind::Unavailable)));
+    // The first deletes the message that its sender knows.
+    let slow = Fault::DelayBefore(Duration::from_secs(10));
+    faulty.on(Operation::Delete, move |call| (call.nth > 1).then_some(slow));
     let handler = async |_: Task| {
         after(60).await;
         Ok::<_, JobError>(())
@@ -267,15 +270,41 @@ async fn job_in_order_that_its_sender_cancelled_is_not_called_completed() {
         JobReference::new("tasks", sent.id()),
     );
     let cancelling = async {
-        after(10).await;
-        assert_eq!(admin.cancel(&job).await.unwrap().workers, 1);
-        after(5).await;
+        after(3).await;
         assert!(queue.cancel(&sent).await.unwrap_err().is_outcome_unknown(), "it was stored twice");
+        after(5).await;
+        assert_eq!(admin.cancel(&job).await.unwrap().workers, 1);
         after(100).await;
     };
     let report = built.run_until(cancelling).await.unwrap();
     assert_eq!((report.completed, report.duplicates), (1, 1), "{report:?}");
     assert_eq!(admin.cancellation(&job).await.unwrap(), Cancellation::Cancelled);
+}
+
+// round 30, core 4: it waited in memory for its turn, and learned of it after up to ten minutes.
+#[tokio::test(start_paused = true)]
+async fn job_that_waits_for_its_turn_ends_soon_after_its_cancellation() {
+    let faulty = Faulty::new(&in_memory());
+    let (storage, queue) = (faulty.storage(), tasks(&faulty).await);
+    let _ = queue.send(&task("a")).in_order().await.unwrap();
+    let _ = queue.send(&task("a")).id("waits").in_order().await.unwrap();
+    // It takes the slot that the second leaves, which must end without one.
+    let _ = queue.send(&task("b")).await.unwrap();
+    let handler = async |_: Task| {
+        after(3_600).await;
+        Ok::<_, JobError>(())
+    };
+    let built =
+        worker(&storage).concurrency(2).presence(Duration::from_secs(1)).handle(handler).build().unwrap();
+    let (admin, job) = (operator(&storage), JobReference::new("tasks", "waits"));
+    let cancelling = async {
+        after(30).await;
+        let _ = admin.cancel(&job).await.unwrap();
+        after(30).await;
+        assert_eq!(admin.cancellation(&job).await.unwrap(), Cancellation::Cancelled);
+    };
+    let report = built.run_until(cancelling).await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (0, 1), "{report:?}");
 }
 
 // AU20-4: it was cancelled while its payload came.

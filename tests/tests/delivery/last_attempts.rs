@@ -64,6 +64,29 @@ async fn an_unwritable_dead_letter_queue_runs_no_handler_again() {
     }
 }
 
+// round 30, core 3: each of their deliveries took a permit of the messages that have not run.
+#[tokio::test(start_paused = true)]
+async fn jobs_that_have_run_wait_for_no_rate_after_an_outage_of_their_dead_letter_queue() {
+    const JOBS: u64 = 200;
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for n in 0..JOBS {
+        let _ = queue.send(&task(n.to_string())).await.unwrap();
+    }
+    faulty.plan_always(Operation::Put, Fault::Refuse(StoreErrorKind::Unavailable));
+    let handler = failing(&Arc::default(), || JobError::dead_letter("never"));
+    let builder = worker(&storage).circuit_breaker(None).rejections_per_second(1);
+    let healing = async {
+        after(60).await;
+        assert_eq!(counts(&storage).await, (JOBS, 0));
+        faulty.heal();
+        after(60).await;
+    };
+    let report = builder.handle(handler).build().unwrap().run_until(healing).await.unwrap();
+    assert_eq!(counts(&storage).await, (0, JOBS), "{report:?}");
+}
+
 // B8: the worker dies after the last attempt, before there is a dead letter.
 #[tokio::test(start_paused = true)]
 async fn a_death_after_the_last_attempt_runs_no_handler_again() {

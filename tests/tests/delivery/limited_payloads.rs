@@ -1,14 +1,18 @@
 //! Messages above the limit of payloads of the worker that receives them. The limit concerns handlers and
 //! sends: it keeps no message in its queue.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::settings::Metadata;
-use jobqueue::storage::PutMessage;
-use jobqueue::{Context, JobError, Reason, Storage};
+use jobqueue::storage::{Operation, PutMessage};
+use jobqueue::{Context, JobError, QueueMessage, Reason, Storage};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use super::redrive::{finish_all, lengths};
 
@@ -88,4 +92,43 @@ async fn waits_of_a_message_above_the_limit_are_recorded() {
     let storage = in_memory();
     let reasons = reasons_of(&storage, &event("tale", 65_400)).await;
     assert_eq!(reasons, [Reason::UNKNOWN_KIND]);
+}
+
+/// A message of another queue.
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "notes", kind = "note")]
+struct Note {
+    text: String,
+}
+
+// round 30, core 5: each queue had one in memory.
+#[tokio::test(start_paused = true)]
+async fn payloads_above_the_limit_are_copied_one_at_a_time_from_all_queues() {
+    const SLOW: Duration = Duration::from_secs(5);
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let text = "x".repeat(100_000);
+    let _ = storage.queue::<Note>().await.unwrap().send(&Note { text: text.clone() }).await.unwrap();
+    let large = Task { name: "a".into(), data: text };
+    let _ = storage.queue::<Task>().await.unwrap().send(&large).await.unwrap();
+    let reads = Arc::<Mutex<Vec<Instant>>>::default();
+    for operation in [Operation::GetBlob, Operation::PutBlob] {
+        let sink = Arc::clone(&reads);
+        faulty.on(operation, move |call| {
+            let is_payload = call.subject.contains("jobqueue-payloads");
+            if is_payload && operation == Operation::GetBlob {
+                sink.lock().unwrap().push(Instant::now());
+            }
+            is_payload.then_some(Fault::DelayAfter(SLOW))
+        });
+    }
+    let limited = worker(&storage)
+        .max_payload_bytes(LIMIT)
+        .handle(async |_: Task| Ok::<_, JobError>(()))
+        .handle(async |_: Note| Ok::<_, JobError>(()));
+    let report = limited.build().unwrap().run_until(after(60)).await.unwrap();
+    assert_eq!(report.dead_lettered, 2, "{report:?}");
+    let reads = reads.lock().unwrap().clone();
+    assert_eq!(reads.len(), 2);
+    assert!(reads[1] - reads[0] >= 2 * SLOW, "the first is written before the second is read");
 }

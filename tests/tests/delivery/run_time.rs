@@ -12,6 +12,7 @@ use jobqueue::validate::{Path, Violations};
 use jobqueue::{Context, JobError, QueueMessage, Validate};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::redrive::large;
@@ -91,6 +92,28 @@ async fn attempt_counts_although_its_put_back_takes_longer_than_the_lease() {
     assert_eq!(*attempts.lock().unwrap(), [1, 2]);
 }
 
+/// A job that may run for a minute.
+#[derive(Debug, Serialize, Deserialize, QueueMessage)]
+#[message(queue = "short", kind = "short", lease = "30s", max_run_time = "60s")]
+struct Short {}
+
+/// Its put-back, too, writes the checkpoint into a blob, which the storage has refused before.
+// round 30, core 6: the lease was lost meanwhile, and the attempt was not counted.
+#[tokio::test(start_paused = true)]
+async fn attempt_by_hand_counts_although_its_put_back_takes_longer_than_the_lease() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue::<Short>().await.unwrap();
+    let _ = queue.send(&Short {}).await.unwrap();
+    faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+    let delivery = queue.receive(Duration::from_secs(1)).await.unwrap().unwrap();
+    drop(delivery.checkpoint(&"x".repeat(50_000)).await);
+    delivery.token().cancelled().await;
+    faulty.plan_always(Operation::PutBlob, Fault::DelayAfter(Duration::from_secs(45)));
+    delivery.fail(Duration::ZERO, "it took too long").await.unwrap();
+    let next = queue.receive(Duration::from_secs(60)).await.unwrap().unwrap();
+    assert_eq!(next.info().attempt, 2);
+}
+
 // review 6, R1b
 #[tokio::test(start_paused = true)]
 async fn job_whose_preparation_takes_too_long_says_so_while_it_waits() {
@@ -114,7 +137,7 @@ async fn job_whose_preparation_takes_too_long_says_so_while_it_waits() {
     assert_eq!(run(600).await.completed, 1);
 }
 
-#[derive(serde::Serialize, serde::Deserialize)]
+#[derive(Serialize, Deserialize)]
 struct ByHand {}
 
 impl Validate for ByHand {
