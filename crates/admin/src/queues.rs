@@ -266,13 +266,6 @@ impl fmt::Display for QueueHold {
 }
 
 impl QueueOverview {
-    /// Returns the age to show in place of [`oldest`](Self::oldest) while no job can be received: that of the
-    /// [oldest job that backs off](Self::oldest_backing_off). `None` if a job can be received, or if none backs
-    /// off.
-    pub fn backing_off_age(&self) -> Option<Duration> {
-        self.oldest_backing_off.filter(|_| self.held_up || self.oldest.is_none())
-    }
-
     /// Returns why jobs that wait in the queue do not start; `None` if no reason is known.
     pub fn hold(&self, workers: &[WorkerOverview]) -> Option<QueueHold> {
         let is_unserved = || self.is_unserved(workers).then_some(QueueHold::NoWorker);
