@@ -249,6 +249,8 @@ pub enum QueueHold {
     Unread,
     /// Not all of the queue's dead letters are visible, and the jobs may be among them.
     HiddenLetters,
+    /// A state of the queue has more than 100,000 jobs, and the jobs may be behind these.
+    ManyJobs,
 }
 
 /// Writes the text that follows the name of the queue: `is paused by ada`.
@@ -258,6 +260,7 @@ impl fmt::Display for QueueHold {
             Self::Paused(pause) => write!(f, "is paused{pause}"),
             Self::NoWorker => f.write_str("is served by no worker that writes records"),
             Self::Unread => f.write_str("cannot be read now"),
+            Self::ManyJobs => f.write_str("has more than 100,000 jobs, of which the first are read"),
             Self::HiddenLetters => f.write_str(
                 "has dead letters that others hold, or that a request without an answer hides, for up to 10 minutes",
             ),

@@ -178,8 +178,11 @@ async fn outcome(
         }
         text
     });
+    if outcome.unknown > 0 && outcome.more_jobs {
+        say("looked at the first 100,000 jobs of each state only: the unknown jobs may be behind these");
+    }
     if outcome.unknown > 0 && outcome.more_letters && !arguments.deep {
-        say("looked at the first 32 dead letters only; add --deep for all");
+        say("looked at the first 32 dead letters only; add --deep for all dead letters");
     }
     let others = outcome.left + outcome.open + outcome.unknown + outcome.dead_again.len() as u64;
     match others {
