@@ -54,7 +54,7 @@ pub struct BatchOverview {
     /// The number of children that are dead letters and block the batch.
     pub dead: u64,
     /// True if there are certainly no more dead children. False only if a queue has more than the 32 dead letters
-    /// that were read, if a queue cannot be read, and if not all children that have ended were counted.
+    /// that were read, if a queue cannot be read, or if not all children that have ended were counted.
     pub dead_is_exact: bool,
     /// True if the sender sends no more children.
     pub sealed: bool,
@@ -92,7 +92,7 @@ pub struct BatchDetail {
     /// The number of children that are dead letters and block the batch.
     pub dead: u64,
     /// True if there are certainly no more dead children. False only if a queue has more than the 32 dead letters
-    /// that were read, and if a queue cannot be read.
+    /// that were read, or if a queue cannot be read.
     pub dead_is_exact: bool,
     /// True if the sender sends no more children. Before that the batch waits for its sender.
     pub sealed: bool,

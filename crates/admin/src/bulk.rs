@@ -93,10 +93,11 @@ impl<'a> Bulk<'a> {
 
         /// Puts back this number of letters first, and the rest once the jobs of these have ended, if none of
         /// them died again. Otherwise the report says why the redrive [stopped](BulkReport::stopped), and the
-        /// rest is left alone. The redrive waits as long as a job of the canary waits or runs. If neither the
-        /// storage nor a journal shows whether the job has ended, the redrive stops after two minutes. Zero
-        /// means no canary. It has no effect on a purge or a dry run. Once none of these jobs waits or runs,
-        /// a check receives all dead letters of the queue, twice, and puts them back.
+        /// rest is left alone. The redrive waits as long as a job of the canary waits or runs, or is not found
+        /// while the queue has more than 100,000 jobs of a state. If otherwise neither the storage nor a
+        /// journal shows whether the job has ended, the redrive stops after two minutes. Zero means no
+        /// canary. It has no effect on a purge or a dry run. Once none of these jobs waits or runs, a check
+        /// receives all dead letters of the queue, twice, and puts them back.
         canary(jobs: u64) => canary = Some(jobs).filter(|jobs| *jobs > 0);
 
         /// Reports the changes without making them, for a [plan](BulkReport::plan). A dry run receives all

@@ -99,10 +99,12 @@ impl Admin {
     ) -> Result<(), String> {
         let (mut unseen, mut interval) = (UnseenChecks::default(), FIRST_CHECK_INTERVAL);
         let hides = |outcome: &PlanOutcome| outcome.hidden_letters && self.shows_all_jobs();
+        // A job that no check has found may be behind those that were read.
+        let is_behind = |outcome: &PlanOutcome| outcome.more_jobs && outcome.unknown > 0;
         loop {
             let mut outcome = self.check_canary(plan, false).await?;
             // Only if no job of the canary waits or runs: this check receives all dead letters.
-            if outcome.as_ref().is_some_and(|outcome| outcome.open == 0) {
+            if outcome.as_ref().is_some_and(|outcome| outcome.open == 0 && !is_behind(outcome)) {
                 outcome = self.check_canary(plan, true).await?;
                 if outcome.is_none() {
                     // A lost answer to this check hides letters anew.
@@ -111,9 +113,10 @@ impl Admin {
             }
             let held_up = match outcome {
                 None => Some(QueueHold::Unread),
-                Some(outcome) if outcome.open > 0 => {
+                Some(outcome) if outcome.open > 0 || is_behind(&outcome) => {
                     unseen = UnseenChecks::default();
-                    self.hold_of(&plan.queue).await
+                    let behind = (outcome.open == 0).then_some(QueueHold::ManyJobs);
+                    self.hold_of(&plan.queue).await.or(behind)
                 }
                 Some(outcome) if outcome.unknown == 0 => return Ok(()),
                 // A job of the canary may be among the letters that the check has not met.
@@ -161,5 +164,66 @@ impl Admin {
             return Err(format!("{} of the {all} jobs of the canary are dead letters", outcome.left));
         }
         Ok(Some(outcome))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use jobqueue::storage::{ExpiredReceipt, GetMessages, PutMessage, QueueName};
+    use jobqueue::{Runtime, memory};
+    use serde_json::json;
+
+    use super::*;
+    use crate::jobs::MAX_SEARCHED;
+    use crate::{AccessLevel, DeadLetterFilter};
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    // It ended after two minutes, because a search that was cut off had not shown its job.
+    #[tokio::test(start_paused = true)]
+    async fn canary_behind_more_jobs_than_are_read_is_waited_for() {
+        let storage = memory::open_on(Runtime::paused());
+        let admin = Admin::builder(storage.clone()).access(AccessLevel::Operate).build();
+        let (queues, mails) = (storage.queues(), QueueName::new("mails").unwrap());
+        let dead = mails.dead_letter().unwrap();
+        for (name, jobs) in [(&mails, MAX_SEARCHED + 10), (&dead, 3)] {
+            admin.create_queue(name.as_str()).await.unwrap();
+            for number in 0..jobs {
+                let id = format!("{name}-{number}");
+                let event =
+                    json!({"specversion": "1.0", "id": id, "source": "/shop", "type": "mail", "data": {}});
+                let _ = queues.put(name, PutMessage::new(event.to_string())).await.unwrap();
+            }
+        }
+        sleep(Duration::from_secs(1)).await;
+        let holds = Mutex::new(Vec::new());
+        let bulk = admin.redrive("mails").filter(DeadLetterFilter::all()).canary(1);
+        let bulk = bulk.on_progress(|progress| holds.lock().unwrap().extend(progress.held_up));
+        let receipts = async || {
+            let letters = queues.peek(&dead, 32).await.unwrap();
+            letters.iter().map(|letter| letter.dequeue_count).collect::<Vec<_>>()
+        };
+        let working = async {
+            sleep(MINUTE).await;
+            let before = receipts().await;
+            sleep(10 * MINUTE).await;
+            assert_eq!((before.len(), &before), (2, &receipts().await), "no check receives dead letters");
+            loop {
+                let received = queues.get(&mails, GetMessages::new(32, MINUTE)).await.unwrap().messages;
+                for leased in &received {
+                    queues.delete(&mails, &leased.message, ExpiredReceipt::Refuse).await.unwrap();
+                }
+                if received.is_empty() {
+                    break;
+                }
+            }
+        };
+        let (report, ()) = tokio::join!(bulk.run(), working);
+        let report = report.unwrap();
+        assert_eq!((report.count, report.stopped.as_deref()), (3, None), "{report:?}");
+        // No worker writes a record, which says more than the number of jobs.
+        assert!(holds.lock().unwrap().iter().all(|hold| *hold == QueueHold::NoWorker));
     }
 }

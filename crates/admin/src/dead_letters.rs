@@ -5,9 +5,9 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use jobqueue::__internals::{DeadLetterQueue, PassAction, storage_time};
+use jobqueue::Error;
 use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use jobqueue::storage::QueueName;
-use jobqueue::{Error, ErrorKind};
 use jobqueue_message::envelope::{Parsed, Payload, parse};
 use serde::Serialize;
 
@@ -16,6 +16,7 @@ use super::event::ActionTarget;
 use super::job::Stored;
 use super::jobs::MAX_SEARCHED_FOR_JOB;
 use super::membership::Memberships;
+use super::queues::check_home;
 use super::{Action, Admin, JobState, RawJob, short_duration};
 
 /// Selects the dead letters that meet all its conditions. A filter without a condition lists all dead
@@ -316,12 +317,7 @@ impl Admin {
     }
 
     pub(super) async fn dead_letter_queue(&self, queue: &str) -> Result<DeadLetterQueue, Error> {
-        if let Some(home) = queue.strip_suffix(jobqueue_storage::DEAD_LETTER_SUFFIX) {
-            let text = format!(
-                "`{queue}` has the dead letters of `{home}`: name that queue, and create it if it was deleted"
-            );
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
+        check_home(queue)?;
         self.open(queue).await?.dead_letters()
     }
 }

@@ -40,13 +40,16 @@ pub struct PlanOutcome {
     pub ended: u64,
     /// The jobs that are dead letters again.
     pub dead_again: Vec<DeadAgain>,
-    /// The number of jobs that were not found, if the storage does not show all: they have ended, or are
-    /// delayed, or leased by a worker without a record, or dead letters behind the first 32. Also includes
+    /// The number of jobs that were not found, if not all messages were read: they have ended, or are
+    /// delayed, or leased by a worker without a record, or behind the messages that were read. Also includes
     /// texts that are not events, once they are put back: their messages then have other ids.
     pub unknown: u64,
     /// True if there are dead letters that were not read, and may include unknown jobs:
     /// [`Admin::search_outcome`] reads all.
     pub more_letters: bool,
+    /// True if there are jobs that were not read, because a storage that shows all has more than 100,000 of a
+    /// state, and may include unknown jobs.
+    pub more_jobs: bool,
     /// True if a search that receives dead letters has not met all: other readers have leased some, or the
     /// search was interrupted.
     #[serde(skip)]
@@ -120,6 +123,8 @@ struct Search<'p> {
     of_id: HashMap<&'p str, Vec<usize>>,
     /// True if a job that was not found is certainly in no queue.
     sees_all: bool,
+    /// True if there are jobs that were not read, although the storage shows all.
+    more_jobs: bool,
     /// True if there are dead letters that were not read.
     more_letters: bool,
     /// True if the search received dead letters, and may not have met all.
@@ -140,6 +145,7 @@ impl<'p> Search<'p> {
             places,
             of_id,
             sees_all: true,
+            more_jobs: false,
             more_letters: false,
             hidden_letters: false,
         }
@@ -260,8 +266,8 @@ impl Admin {
         let done =
             if is_certain || again.has_found_all() { HashMap::new() } else { self.completed(plan).await? };
         let hidden_letters = first.hidden_letters || again.hidden_letters;
-        let mut outcome =
-            PlanOutcome { more_letters: again.more_letters, hidden_letters, ..PlanOutcome::default() };
+        let (more_jobs, more_letters) = (first.more_jobs || again.more_jobs, again.more_letters);
+        let mut outcome = PlanOutcome { more_letters, more_jobs, hidden_letters, ..PlanOutcome::default() };
         let found = first.jobs.iter().zip(&first.places).filter(|(_, place)| **place != Place::Nowhere);
         for (planned, place) in found.chain(again.jobs.iter().zip(&again.places)) {
             let job = planned.job;
@@ -355,7 +361,7 @@ impl Admin {
                 return Ok(());
             }
             if searched >= MAX_SEARCHED {
-                search.sees_all = false;
+                (search.sees_all, search.more_jobs) = (false, true);
                 return Ok(());
             }
         }

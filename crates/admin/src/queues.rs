@@ -215,6 +215,15 @@ pub(super) fn not_found(error: jobqueue::storage::StoreError, queue: &QueueName)
     error.into()
 }
 
+/// Refuses a dead-letter queue, because dead letters are named by the queue that they came from.
+pub(super) fn check_home(queue: &str) -> Result<(), Error> {
+    let Some(home) = queue.strip_suffix(jobqueue_storage::DEAD_LETTER_SUFFIX) else { return Ok(()) };
+    let text = format!(
+        "`{queue}` has the dead letters of `{home}`: name that queue, and create it if it was deleted"
+    );
+    Err(Error::new(ErrorKind::Invalid, text))
+}
+
 /// A setting of a queue as all workers use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -240,6 +249,8 @@ pub enum QueueHold {
     Unread,
     /// Not all of the queue's dead letters are visible, and the jobs may be among them.
     HiddenLetters,
+    /// A state of the queue has more than 100,000 jobs, and the jobs may be behind these.
+    ManyJobs,
 }
 
 /// Writes the text that follows the name of the queue: `is paused by ada`.
@@ -249,6 +260,7 @@ impl fmt::Display for QueueHold {
             Self::Paused(pause) => write!(f, "is paused{pause}"),
             Self::NoWorker => f.write_str("is served by no worker that writes records"),
             Self::Unread => f.write_str("cannot be read now"),
+            Self::ManyJobs => f.write_str("has more than 100,000 jobs, of which the first are read"),
             Self::HiddenLetters => f.write_str(
                 "has dead letters that others hold, or that a request without an answer hides, for up to 10 minutes",
             ),
@@ -257,13 +269,6 @@ impl fmt::Display for QueueHold {
 }
 
 impl QueueOverview {
-    /// Returns the age to show in place of [`oldest`](Self::oldest) while no job can be received: that of the
-    /// [oldest job that backs off](Self::oldest_backing_off). `None` if a job can be received, or if none backs
-    /// off.
-    pub fn backing_off_age(&self) -> Option<Duration> {
-        self.oldest_backing_off.filter(|_| self.held_up || self.oldest.is_none())
-    }
-
     /// Returns why jobs that wait in the queue do not start; `None` if no reason is known.
     pub fn hold(&self, workers: &[WorkerOverview]) -> Option<QueueHold> {
         let is_unserved = || self.is_unserved(workers).then_some(QueueHold::NoWorker);

@@ -21,9 +21,31 @@ fn has_database_password(text: &str) -> bool {
     })
 }
 
-/// Refuses arguments with a secret, before anything could print them.
+/// Returns whether a text is a storage string, and not one that only mentions a key, such as an error.
+fn is_storage_string(text: &str) -> bool {
+    let text = text.trim_start().to_ascii_lowercase();
+    let is_of_azure = |setting: &str| {
+        let name = setting.split_once('=').map_or("", |(name, _)| name.trim());
+        name.ends_with("endpoint") || name == "defaultendpointsprotocol" || name == "accountname"
+    };
+    let is_address = |scheme: &&str| text.starts_with(*scheme);
+    ["http://", "https://", "postgres://", "postgresql://"].iter().any(is_address)
+        || text.split(';').any(is_of_azure)
+}
+
+/// Refuses a storage string with a secret, before anything could print it. It may be given in the place of
+/// another argument.
 pub(crate) fn refuse_in(arguments: &[OsString]) -> Result<(), Failure> {
-    if !arguments.iter().any(|argument| has_secret(&argument.to_string_lossy())) {
+    let mut is_storage = false;
+    let has_any = arguments.iter().any(|argument| {
+        let text: &str = &argument.to_string_lossy();
+        let option = text.split_once('=').filter(|(name, _)| name.starts_with("--"));
+        let (name, value) = option.unwrap_or(("", text));
+        let is_refused = is_storage || name == "--storage" || is_storage_string(value);
+        is_storage = text == "--storage";
+        is_refused && has_secret(value)
+    });
+    if !has_any {
         return Ok(());
     }
     Err(Failure::Usage(
@@ -47,5 +69,30 @@ mod tests {
         assert!(has_secret("postgres://db/shop?user=app&password=secret"));
         assert!(!has_secret("postgres://app@db:5432/shop") && !has_secret("postgres://"));
         assert!(!has_secret("sqlite:jobs.db") && !has_secret("UseDevelopmentStorage=true"));
+    }
+
+    // A filter for an error that mentions a signature was refused.
+    #[test]
+    fn only_storage_strings_are_refused() {
+        let refuses = |arguments: &[&str]| {
+            refuse_in(&arguments.iter().map(OsString::from).collect::<Vec<_>>()).is_err()
+        };
+        for text in ["sig=1", "AccountKey=abc", "403 at /q?sig=abc", "no postgres://app:secret@db/shop"] {
+            assert!(!refuses(&["dead", "purge", "mails", "--text", text]), "{text}");
+            assert!(!refuses(&["dead", "purge", "mails", &format!("--text={text}")]), "{text}");
+            assert!(refuses(&["queues", "--storage", text]), "{text}");
+            assert!(refuses(&["queues", &format!("--storage={text}")]), "{text}");
+        }
+        for text in [
+            "https://a.queue.core.windows.net?sv=1&sig=abc",
+            "AccountName=a;AccountKey=abc",
+            "Endpoint=sb://a/;SharedAccessKeyName=n;SharedAccessKey=abc",
+            "PostgreSQL://app:secret@db/shop",
+        ] {
+            for arguments in [["queue", "show", text], ["queues", "--context", text]] {
+                assert!(refuses(&arguments), "{arguments:?}");
+            }
+            assert!(refuses(&["queues", &format!("--context={text}")]), "{text}");
+        }
     }
 }

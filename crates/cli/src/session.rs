@@ -169,22 +169,28 @@ impl Session {
         }
     }
 
-    /// Returns a command for the operator to copy, which works on the same storage.
-    pub(crate) fn command(&self, command: &str) -> String {
-        format!("`jobqueue{} {command}`", self.options)
+    /// Returns a command of these words for the operator to copy, which works on the same storage. Quotes
+    /// each word for a shell.
+    pub(crate) fn command(&self, words: &[&str]) -> String {
+        let words: Vec<_> = words.iter().map(|word| argument(word)).collect();
+        format!("`jobqueue{} {}`", self.options, words.join(" "))
     }
 
     /// Returns a command that names a job by positional arguments.
-    pub(crate) fn job_command(&self, command: &str, job: &JobReference) -> String {
-        let (queue, id, source) = job_arguments(job);
-        let end = if job.id.starts_with('-') { " --" } else { "" };
-        self.command(&format!("{command}{source}{end} {queue} {id}"))
+    pub(crate) fn job_command(&self, command: &[&str], job: &JobReference) -> String {
+        let source = source_option(job);
+        let end = job.id.starts_with('-').then_some("--");
+        let options = source.as_deref().into_iter().chain(end);
+        let words = command.iter().copied().chain(options).chain([job.queue.as_str(), job.id.as_str()]);
+        self.command(&words.collect::<Vec<_>>())
     }
 
     /// Returns a command that selects the dead letters of a job by a filter.
-    pub(crate) fn letters_command(&self, command: &str, job: &JobReference) -> String {
-        let (queue, id, source) = job_arguments(job);
-        self.command(&format!("{command} {queue} --id={id}{source}"))
+    pub(crate) fn letters_command(&self, command: &[&str], job: &JobReference) -> String {
+        let (id, source) = (format!("--id={}", job.id), source_option(job));
+        let filter = [id.as_str()].into_iter().chain(source.as_deref());
+        let words = command.iter().copied().chain([job.queue.as_str()]).chain(filter);
+        self.command(&words.collect::<Vec<_>>())
     }
 
     /// Returns the name of the context, if it is a production context.
@@ -202,10 +208,9 @@ impl Session {
     }
 }
 
-/// Returns the queue, the id and the `--source` option of a job, quoted as arguments.
-fn job_arguments(job: &JobReference) -> (String, String, String) {
-    let source = job.source.as_deref().map(|source| format!(" --source={}", argument(source)));
-    (argument(&job.queue), argument(&job.id), source.unwrap_or_default())
+/// Returns the option that names the sender of a job.
+fn source_option(job: &JobReference) -> Option<String> {
+    job.source.as_deref().map(|source| format!("--source={source}"))
 }
 
 impl Choice {

@@ -46,12 +46,19 @@ pub(crate) fn clean(text: &str) -> String {
     jobqueue::__internals::visible(text, &[])
 }
 
-/// Returns a text as an argument of a command to copy, in shell quotes if it needs them. Ids are untrusted,
-/// because senders choose them.
+/// Returns a text as an argument of a command to copy, in shell quotes if it needs them; of an option, only
+/// its value. Ids are untrusted, because senders choose them.
 pub(crate) fn argument(text: &str) -> String {
+    let is_option = |name: &str| {
+        name.starts_with("--") && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+    };
+    if let Some((name, value)) = text.split_once('=').filter(|(name, _)| is_option(name)) {
+        return format!("{name}={}", argument(value));
+    }
     let cleaned = clean(text);
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
-    if cleaned.chars().all(is_plain) { cleaned } else { format!("'{}'", cleaned.replace('\'', r"'\''")) }
+    let needs_none = !cleaned.is_empty() && cleaned.chars().all(is_plain);
+    if needs_none { cleaned } else { format!("'{}'", cleaned.replace('\'', r"'\''")) }
 }
 
 /// Returns a text for a cell: escaped, and on a terminal cut if it is too long.
@@ -112,6 +119,10 @@ mod tests {
         assert_eq!(argument("mosaic/1"), "mosaic/1");
         assert_eq!(argument("7; touch x"), "'7; touch x'");
         assert_eq!(argument("7'$(x)`y`"), r"'7'\''$(x)`y`'");
+        assert_eq!(argument("--id=7; touch x"), "--id='7; touch x'");
+        assert_eq!(argument("--source=/shop"), "--source=/shop");
+        assert_eq!(argument("--$(x)=7"), "'--$(x)=7'");
+        assert_eq!(argument(""), "''");
     }
 
     #[test]

@@ -116,9 +116,8 @@ fn behind_dead_letters(queue: &QueueOverview, shows_all: bool, sees_jobs: bool) 
         if sees_jobs { "no job of this id waits or runs; it has ended, or is" } else { "it may be" };
     match queue.dead_letters {
         Some(count) => format!(
-            "{else_it} one of about {count} dead letters, of which the first {} were looked at: `jobqueue dead list {} --deep --id ID` searches all",
-            if shows_all { MAX_SEARCHED_FOR_JOB } else { MAX_MESSAGES as usize },
-            queue.name
+            "{else_it} one of about {count} dead letters, of which the first {} were looked at",
+            if shows_all { MAX_SEARCHED_FOR_JOB } else { MAX_MESSAGES as usize }
         ),
         None => format!("{else_it} a dead letter: these cannot be read now"),
     }

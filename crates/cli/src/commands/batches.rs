@@ -7,7 +7,7 @@ use crate::args::{Given, Global};
 use crate::exit::Failure;
 use crate::output::{fields, lines, say, table};
 use crate::session::{Need, Session};
-use crate::text::{argument, cell, clean, last, optional, time};
+use crate::text::{cell, clean, last, optional, time};
 
 #[derive(Args)]
 pub(crate) struct BatchesArguments {
@@ -79,7 +79,7 @@ fn detail(session: &Session, batch: &BatchDetail) -> String {
         text.push_str(&format!(
             "\nThe continuation waits in {0}, runs, or is a dead letter: see {1}\n",
             clean(queue),
-            session.command(&format!("dead list {}", clean(queue)))
+            session.command(&["dead", "list", queue])
         ));
     }
     if batch.open.is_empty() {
@@ -112,10 +112,10 @@ fn hint(session: &Session, batch: &BatchDetail) -> Option<String> {
     let dead = batch.open.iter().find(|child| child.place == "dead" && child.queue.is_some());
     if let Some(OpenChild { job, source, queue: Some(queue), .. }) = dead {
         let child = JobReference::new(queue, job).given(source.as_ref(), JobReference::with_source);
-        let command = session.letters_command("dead redrive", &child);
+        let command = session.letters_command(&["dead", "redrive"], &child);
         return Some(format!("\nA dead-lettered child blocks the batch until it is redriven: {command}\n"));
     }
     let inner = batch.open.iter().find_map(|child| child.batch.as_deref())?;
-    let command = session.command(&format!("batches {}", argument(inner)));
+    let command = session.command(&["batches", inner]);
     Some(format!("\nA nested batch blocks it: {command}\n"))
 }

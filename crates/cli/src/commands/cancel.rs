@@ -13,7 +13,7 @@ use crate::confirm;
 use crate::exit::Failure;
 use crate::output::{first_failure, say};
 use crate::session::{Need, Session};
-use crate::text::{argument, clean, things};
+use crate::text::{clean, things};
 
 /// The number of jobs that are explained concurrently. Each costs about twenty requests.
 const CONCURRENT_CHECKS: usize = 8;
@@ -142,8 +142,8 @@ fn report_text(session: &Session, report: &CancelReport) -> String {
         workers => {
             let queue = report.jobs.first().map_or("QUEUE", |job| &job.queue);
             let command = match &report.jobs[..] {
-                [job] => session.job_command("cancel --status", job),
-                _ => session.command(&format!("cancel --status {} ID", argument(queue))),
+                [job] => session.job_command(&["cancel", "--status"], job),
+                _ => session.command(&["cancel", "--status", queue, "ID"]),
             };
             let workers = things(workers as usize, "worker");
             format!("cancellation requested for {jobs} from {workers}; {command} shows the result")

@@ -16,7 +16,7 @@ use crate::exit::{Failure, or_stop};
 use crate::filter::Filter;
 use crate::output::{Output, print, rows, say};
 use crate::session::{Need, Session};
-use crate::text::{clean, last};
+use crate::text::{argument, clean, last};
 
 /// The maximum number of dead letters with one id whose senders are compared.
 const MAX_LETTERS_OF_ID: usize = 100;
@@ -178,8 +178,11 @@ async fn outcome(
         }
         text
     });
+    if outcome.unknown > 0 && outcome.more_jobs {
+        say("looked at the first 100,000 jobs of each state only: the unknown jobs may be behind these");
+    }
     if outcome.unknown > 0 && outcome.more_letters && !arguments.deep {
-        say("looked at the first 32 dead letters only; add --deep for all");
+        say("looked at the first 32 dead letters only; add --deep for all dead letters");
     }
     let others = outcome.left + outcome.open + outcome.unknown + outcome.dead_again.len() as u64;
     match others {
@@ -249,7 +252,7 @@ async fn resend(
         None => None,
     };
     let (_, letter) = find_letter(global, &letter, stop).await?;
-    let purge = session.letters_command("dead purge", &letter.reference());
+    let purge = session.letters_command(&["dead", "purge"], &letter.reference());
     let payload = match new_payload {
         Some(json) => RawPayload::Json(json),
         None => {
@@ -289,7 +292,7 @@ async fn find_letter(
             Failure::Failed(text + &why_incomplete(&page, *deep))
         });
     }
-    let sources: BTreeSet<_> = page.letters.iter().map(|letter| clean(&letter.source)).collect();
+    let sources: BTreeSet<_> = page.letters.iter().map(|letter| argument(&letter.source)).collect();
     if sources.len() > 1 {
         let sources = jobqueue_admin::senders_text(sources);
         return Err(Failure::Usage(format!(

@@ -91,9 +91,10 @@ pub(crate) async fn run(
     let report = bulk.on_progress(progress_listener(bar.clone(), queue)).run().await;
     bar.finish_and_clear();
     let report = report?;
-    // An incomplete plan is not written: its file would make a second run of the same command fail.
-    let ended = plan_file.filter(|_| report.stopped.is_none());
-    let written = ended.map_or(Ok(()), |file| file.write(&report.plan()));
+    // An incomplete or empty plan is not written: its file would make a second run of the same command fail.
+    let plan = report.plan();
+    let planned = plan_file.filter(|_| report.stopped.is_none() && !plan.letters.is_empty());
+    let written = planned.map_or(Ok(()), |file| file.write(&plan));
     let printed = if arguments.dry_run {
         global.output.value(&report, || text(&report, purges))
     } else {

@@ -143,7 +143,7 @@ pub(super) async fn queue_checks(session: &Session, queue: &QueueOverview) -> Ve
         checks.push(Check::new("paused", name, Verdict::Warning, text));
     }
     if let Some(dead) = queue.dead_letters.filter(|dead| *dead > 0) {
-        let command = session.command(&format!("dead list {}", queue.name));
+        let command = session.command(&["dead", "list", &queue.name]);
         let detail = format!("about {dead}; {command} shows them");
         checks.push(Check::new("dead letters", name, Verdict::Warning, detail));
     }
@@ -234,7 +234,7 @@ async fn orphans(session: &Session) -> Check {
     Check::from_result("orphans", None, swept, |report| match report.removed {
         0 => (Verdict::Ok, format!("none among {} blobs", report.seen)),
         found => {
-            let command = session.command("sweep");
+            let command = session.command(&["sweep"]);
             let detail =
                 format!("{found} of {} blobs ({} bytes); {command} removes them", report.seen, report.bytes);
             (Verdict::Warning, detail)

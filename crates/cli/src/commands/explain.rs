@@ -137,6 +137,10 @@ fn text(session: &Session, explanation: &Explanation) -> String {
     for reason in explanation.reasons.iter().filter(|reason| reason.code != "not_found") {
         text.push_str(&format!("  {}: {}\n", clean(reason.code), clean(&reason.text)));
     }
+    if explanation.reasons.iter().any(|reason| reason.code == "behind_dead_letters") {
+        let search = session.letters_command(&["dead", "list", "--deep"], &explanation.job);
+        text.push_str(&format!("  {search} searches all dead letters\n"));
+    }
     if let Some(run) = &explanation.run {
         let worker = explanation.worker.as_deref().unwrap_or("-");
         text.push_str(&format!(
@@ -152,8 +156,8 @@ fn text(session: &Session, explanation: &Explanation) -> String {
     }
     if explanation.place == JobPlace::Dead {
         let job = explanation.reference();
-        let show = session.job_command("dead show", &job);
-        let redrive = session.letters_command("dead redrive", &job);
+        let show = session.job_command(&["dead", "show"], &job);
+        let redrive = session.letters_command(&["dead", "redrive"], &job);
         text.push_str(&format!("  {show} shows its history, {redrive} puts it back\n"));
     }
     text
@@ -234,5 +238,23 @@ mod tests {
             Err(Failure::Failed(text)) => assert!(text.contains("`deleted` ("), "{text}"),
             other => panic!("{other:?}"),
         }
+    }
+
+    // A command in the explanation itself would lack the storage or the context.
+    #[tokio::test]
+    async fn dead_letters_that_were_not_looked_at_are_searched_by_a_command() {
+        let storage = Storage::memory();
+        let admin = Admin::builder(storage.clone()).access(AccessLevel::Operate).build();
+        let dead = QueueName::new("mails-poison").unwrap();
+        admin.create_queue("mails").await.unwrap();
+        admin.create_queue(dead.as_str()).await.unwrap();
+        for _ in 0..10_001 {
+            let letter = jobqueue::storage::PutMessage::new("of another program");
+            let _ = storage.queues().put(&dead, letter).await.unwrap();
+        }
+        let session = Session::for_test(admin);
+        let found = session.admin.explain(&JobReference::new("mails", "7; exit")).await.unwrap();
+        let shown = text(&session, &found);
+        assert!(shown.contains("`jobqueue dead list --deep mails --id='7; exit'`"), "{shown}");
     }
 }

@@ -12,7 +12,7 @@ use crate::confirm;
 use crate::exit::{Failure, or_stop};
 use crate::output::{Column, first_failure, rows, say};
 use crate::session::{Need, Session};
-use crate::text::{cell, last, optional};
+use crate::text::{argument, cell, last, optional};
 
 #[derive(Args)]
 pub(crate) struct PeekArguments {
@@ -102,7 +102,7 @@ pub(crate) async fn run(
         let what = if page.next.is_some() { "jobs so far" } else { "jobs" };
         let printed = global.output.page(&page, &page.jobs, what, || rows(COLUMNS, &page.jobs));
         let Some(next) = &page.next else { return printed };
-        say(&format!("there may be more: add --from '{next}'"));
+        say(&format!("there may be more: add --from {}", argument(next)));
         if page.jobs.len() >= limit {
             return printed;
         }

@@ -100,14 +100,14 @@ pub(crate) fn visible(queue: &QueueOverview) -> String {
     queue.visible.map_or_else(|| "?".to_owned(), |visible| format!("{visible}{more}"))
 }
 
-/// Returns the age of the oldest visible job, or that of the oldest job that backs off while no job can be
-/// received; a question mark if it is unknown.
+/// Returns the age of the oldest job; a question mark if it is unknown.
 pub(crate) fn oldest(queue: &QueueOverview) -> String {
-    match (queue.backing_off_age(), queue.oldest, queue.age()) {
-        (Some(oldest), ..) => format!("{} backing off", age(oldest)),
-        (None, Some(oldest), _) => age(oldest),
-        (None, None, Some(_)) => "-".to_owned(),
-        (None, None, None) => "?".to_owned(),
+    let job = queue.oldest_job();
+    match job.age {
+        Some(time) if job.backs_off => format!("{} backing off", age(time)),
+        Some(time) => age(time),
+        None if job.is_exact => "-".to_owned(),
+        None => "?".to_owned(),
     }
 }
 

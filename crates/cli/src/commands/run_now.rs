@@ -18,6 +18,6 @@ pub(crate) async fn run(
     if let Some(job) = session.admin.run_now(&job).await? {
         return global.output.change(&job, || "the job is due now".to_owned());
     }
-    let command = session.job_command("explain", &job);
+    let command = session.job_command(&["explain"], &job);
     Err(Failure::NothingMatched(format!("no such job is delayed; {command} shows its state")))
 }

@@ -31,7 +31,7 @@ pub(crate) async fn run(global: &Global, arguments: WorkersArguments) -> Result<
             if workers.len() < all {
                 let stale = things(all - workers.len(), "worker");
                 let place = session.context.as_ref().map_or_else(String::new, |name| format!(" of `{name}`"));
-                let command = session.command("workers --all");
+                let command = session.command(&["workers", "--all"]);
                 say(&format!("{stale}{place} stopped writing records; {command} lists them too"));
             }
         }

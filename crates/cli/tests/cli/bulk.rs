@@ -253,7 +253,12 @@ fn dry_run_that_matches_nothing_leaves_no_plan() {
     let sandbox = Sandbox::with_mails(1, 1);
     let plan = sandbox.path("plan.json");
     let path = plan.to_str().unwrap();
-    for arguments in [["cancel", "mails", "--kind", "none"], ["dead", "redrive", "no-such-queue", "--all"]] {
+    for arguments in [
+        ["cancel", "mails", "--kind", "none"],
+        ["dead", "redrive", "no-such-queue", "--all"],
+        ["dead", "redrive", "mails", "--kind=none"],
+        ["dead", "purge", "mails", "--kind=none"],
+    ] {
         let nothing = sandbox.run(&[&arguments[..], &["--dry-run", "--plan", path]].concat());
         assert_eq!(nothing.status.code(), Some(3), "{}", error_text(&nothing));
         assert!(!plan.exists(), "{arguments:?}");

@@ -1,7 +1,7 @@
 //! Jobs whose senders put line breaks and control characters into texts that the program prints.
 
 use std::io::Write;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use crate::support::{Sandbox, error_text, reject_all};
 
@@ -47,4 +47,28 @@ fn white_space_of_a_payload_adds_no_line() {
     let shown = sandbox.ok(&["dead", "show", "mails", "one", "--payload"]);
     assert_eq!(shown.lines().count(), 1, "{shown}");
     assert!(!shown.contains('\r') && !shown.contains('\t'), "{shown}");
+}
+
+// round 30, ops F1: the hint of a page that ended inside a key ran a command of the sender, if it was copied.
+#[test]
+fn mark_of_a_page_is_one_word_of_a_command_whatever_the_key() {
+    for key in ["ada", "x'; exit 7; '", "a\nb", "$(exit 7)`exit 7`\"", "d'Arc"] {
+        let sandbox = Sandbox::new();
+        sandbox.ok(&["queue", "create", "mails"]);
+        for id in ["one", "two", "three"] {
+            let job = ["send", "mails", "--kind", "mail", "--id", id, "--key", key, "--in-order"];
+            let sent = with_input(&sandbox, &job, "{}");
+            assert!(sent.status.success(), "{}", error_text(&sent));
+        }
+        let list = ["peek", "mails", "--state", "waiting", "--limit", "2"];
+        let page = sandbox.json(&list);
+        let next = page["next"].as_str().unwrap();
+        let error = error_text(&sandbox.run(&list));
+        let (_, hint) = error.trim_end().split_once("add ").unwrap();
+        let shell = Command::new("sh").args(["-c", &format!("printf '%s\\n' {hint}")]).output().unwrap();
+        assert!(shell.status.success(), "{key:?}: {hint}: {}", error_text(&shell));
+        assert_eq!(String::from_utf8(shell.stdout).unwrap(), format!("--from\n{next}\n"), "{key:?}");
+        let rest = sandbox.json(&[&list[..], &["--from", next]].concat());
+        assert_eq!(rest["jobs"][0]["id"], "three", "{key:?}: {rest}");
+    }
 }

@@ -10,6 +10,7 @@ use crate::error::Applied;
 use crate::reader::View;
 use crate::receipt::message_id;
 use crate::row_id;
+use jobqueue_storage::fast::hex::{read_hex, to_hex};
 use jobqueue_storage::{
     MessageId, MessagePage, MessageState, Operation, PeekedMessage, QueueName, StoreErrorKind,
 };
@@ -65,7 +66,7 @@ impl PagePlace {
     fn text(&self) -> String {
         match self {
             Self::Time(TimePlace { visible_at, number, row }) => format!("t{visible_at}.{number}.{row}"),
-            Self::Turn(group, turn) => format!("g{turn}.{group}"),
+            Self::Turn(group, turn) => format!("g{turn}.{}", to_hex(group.as_bytes())),
         }
     }
 
@@ -74,13 +75,19 @@ impl PagePlace {
         let (first, rest) = text.strip_prefix(['t', 'g'])?.split_once('.')?;
         let first = first.parse().ok()?;
         if !by_time {
-            return Some(Self::Turn(rest.to_owned(), first));
+            return Some(Self::Turn(read_group(rest)?, first));
         }
         let (number, row) = rest.split_once('.')?;
         let (number, row) = (number.parse().ok()?, row.parse().ok()?);
         let is_place = (0..row_id::NUMBERS).contains(&number) && (0..i64::MAX).contains(&row);
         is_place.then_some(Self::Time(TimePlace { visible_at: first, number, row }))
     }
+}
+
+/// Reads the name of a group in hexadecimal digits.
+fn read_group(digits: &str) -> Option<String> {
+    let bytes = digits.as_bytes().chunks(2).map(|pair| read_hex::<1>(pair).map(|[byte]| byte));
+    String::from_utf8(bytes.collect::<Option<Vec<u8>>>()?).ok()
 }
 
 /// Returns a page of the messages of one state. Messages that wait for their group come after all receivable
@@ -226,7 +233,7 @@ mod tests {
         for place in [
             PagePlace::FIRST,
             PagePlace::Time(TimePlace { visible_at: 5, number: 7, row: 9 }),
-            PagePlace::Turn("a.b".into(), 3),
+            PagePlace::Turn("a.b'; exit\n$(ä)".into(), 3),
             PagePlace::Turn("".into(), 1),
         ] {
             assert_eq!(PagePlace::parse(&place.text()), Some(place));
@@ -239,7 +246,10 @@ mod tests {
             "tx.7.9",
             "t5.y.9",
             "t5.7.z",
-            "gx.a",
+            "gx.61",
+            "g1.a",
+            "g1.6x",
+            "g1.ff",
             "t0.-1.0",
             "t0.2199023255552.0",
             "t0.0.-1",

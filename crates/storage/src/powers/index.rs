@@ -67,7 +67,8 @@ pub struct MessagePage {
     /// The number of messages at the end of the page that wait for another message of their group. No worker
     /// can receive them yet.
     pub waiting_for_group: usize,
-    /// The end of the page, if there may be further messages. Only the storage understands its text.
+    /// The end of the page, if there may be further messages. Only the storage understands its text, which
+    /// consists of ASCII letters, digits, `.`, `_` and `-`, so that it can be a part of a command.
     pub next: Option<String>,
 }
 

@@ -9,7 +9,7 @@ use jobqueue_testing::faults::Faulty;
 use jobqueue_tests::jobs::in_memory;
 use serde::{Deserialize, Serialize};
 
-use crate::admin::support::operator;
+use crate::admin::support::{operator, put_letter};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
 #[message(queue = "mails", kind = "mail", backoff(base = "10m", max = "10m"))]
@@ -122,6 +122,16 @@ async fn explanation_finds_a_job_in_every_state_and_in_the_history() {
         assert!(ended.summary.starts_with("It has ended: completed at "), "{}", ended.summary);
         assert!(ended.reasons.is_empty(), "{:?}", ended.reasons);
     }
+}
+
+// round 30, ops C4: it was said to wait, and to be served by no worker.
+#[tokio::test]
+async fn dead_letter_is_no_job_of_its_dead_letter_queue() {
+    let admin = operator(&Storage::memory());
+    put_letter(&admin, "mails-poison").await;
+    let refused = admin.explain(&JobReference::new("mails-poison", "7")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(refused.to_string().contains("dead letters of `mails`: name that queue"), "{refused}");
 }
 
 // More jobs are due before them than `identify` reads.

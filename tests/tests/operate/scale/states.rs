@@ -7,7 +7,7 @@ use jobqueue_admin::{AccessLevel, Admin, JobReference};
 use jobqueue_dashboard::{Dashboard, metrics};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 
-use super::support::{admin, get, present, send};
+use super::support::{admin, get, get_json, present, send};
 
 fn operator(storage: &Storage) -> Admin {
     Admin::builder(storage.clone()).access(AccessLevel::Operate).operator("ada").build()
@@ -60,16 +60,27 @@ async fn queue_whose_keys_are_held_up_shows_the_age_of_the_job_that_backs_off() 
     after(3_600).await;
     let overview = operator(&storage).queue("tasks").await.unwrap();
     assert!(overview.held_up);
-    assert_eq!(overview.backing_off_age(), Some(Duration::from_secs(3_610)));
+    let oldest = overview.oldest_job();
+    assert_eq!((oldest.age, oldest.backs_off), (Some(Duration::from_secs(3_610)), true));
     let dashboard = Dashboard::new(operator(&storage)).router();
     let (_, _, page) = get(&dashboard, "/queues/tasks").await;
     assert!(page.contains("1h 0m (backs off)"), "{page}");
+    // round 30, ops F3: the sums of all queues counted the job behind it alone.
+    let (_, _, page) = get(&dashboard, "/").await;
+    assert!(page.contains("<dt>Oldest</dt><dd>1h 0m (backs off)</dd>"), "{page}");
+    let all = [("prod", &storage), ("idle", &in_memory())];
+    let all = all.map(|(name, storage)| (name, Dashboard::new(operator(storage))));
+    let joined = Dashboard::join(all).unwrap();
+    let (_, _, page) = get(&joined, "/").await;
+    assert!(page.contains("<td class=\"n\">1h 0m (backs off)</td>"), "{page}");
+    let (_, rows) = get_json(&joined, "/api/storages").await;
+    let prod = rows["storages"].as_array().unwrap().iter().find(|row| row["name"] == "prod").unwrap();
+    assert!(prod["oldest_seconds"].as_f64().unwrap() >= 3_610.0, "{rows}");
     // A job without a key can be received.
     let _ = queue.send(&task("free")).await.unwrap();
     after(5).await;
     let overview = operator(&storage).queue("tasks").await.unwrap();
-    assert!(!overview.held_up);
-    assert_eq!(overview.backing_off_age(), None);
+    assert!(!overview.held_up && !overview.oldest_job().backs_off);
 }
 
 // newcomers 28, C17: the chart of the last hour showed 290 failed attempts, and none had failed.

@@ -1,7 +1,7 @@
 //! The overview page: all queues, the throughput of the last hour, and the number of workers.
 
 use askama::Template;
-use jobqueue_admin::{Action, QueueOverview};
+use jobqueue_admin::{Action, OldestJob, QueueOverview};
 
 use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
@@ -40,7 +40,8 @@ pub(super) struct Sums {
     pub(super) waiting: Sum,
     pub(super) running: Sum,
     pub(super) dead: Sum,
-    pub(super) oldest: String,
+    /// The oldest job of the queues that are not paused.
+    pub(super) oldest: OldestJob,
     /// The number of queues with waiting jobs that no worker serves.
     pub(super) unserved: usize,
     /// `None` if the records of workers cannot be read.
@@ -57,10 +58,14 @@ impl Sums {
             waiting: sum(|figures| Some(figures.waiting)),
             running: sum(|figures| figures.in_flight),
             dead: look.queues().iter().map(|queue| queue.dead_letters).collect(),
-            oldest: oldest_of(open),
+            oldest: OldestJob::of(open),
             unserved: look.queues().iter().filter(|queue| look.is_unserved(queue)).count(),
             workers: look.known_workers().map(|_| look.present().count()),
         }
+    }
+
+    pub(super) fn oldest_text(&self) -> String {
+        age_text(self.oldest)
     }
 }
 
@@ -91,22 +96,17 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
-/// Returns the age of the oldest job of a queue, as a lower bound if older jobs may exist.
 pub(super) fn oldest(queue: &QueueOverview) -> String {
-    match queue.backing_off_age() {
-        Some(oldest) => format!("{} (backs off)", age(oldest)),
-        None => oldest_of(std::iter::once(queue)),
-    }
+    age_text(queue.oldest_job())
 }
 
-/// Returns the age of the oldest job of several queues, as a lower bound if it is not known exactly.
-fn oldest_of<'q>(queues: impl Iterator<Item = &'q QueueOverview> + Clone) -> String {
-    let is_unknown = queues.clone().any(|queue| queue.age().is_none());
-    let is_bound = is_unknown || queues.clone().any(|queue| !queue.oldest_is_exact());
-    match (queues.filter_map(|queue| queue.oldest).max(), is_unknown) {
-        (Some(oldest), _) if is_bound => format!("≥ {}", age(oldest)),
-        (Some(oldest), _) => age(oldest),
-        (None, false) => "-".to_owned(),
-        (None, true) => "?".to_owned(),
+/// Returns the age of the oldest job, as a lower bound if older jobs may exist.
+fn age_text(job: OldestJob) -> String {
+    let bound = if job.is_exact { "" } else { "≥ " };
+    let end = if job.backs_off { " (backs off)" } else { "" };
+    match job.age {
+        Some(time) => format!("{bound}{}{end}", age(time)),
+        None if job.is_exact => "-".to_owned(),
+        None => "?".to_owned(),
     }
 }

@@ -45,12 +45,10 @@ struct Known {
 }
 
 impl Known {
-    /// Returns the age of the oldest visible job; `None` if it is not known exactly.
+    /// Returns the age of the oldest job; `None` if it is not known exactly.
     fn oldest_seconds(&self) -> Option<f64> {
-        let open = self.look.queues().iter().filter(|queue| queue.paused != Some(true));
-        let ages = open.map(|queue| queue.age().filter(|_| queue.oldest_is_exact()));
-        let oldest = ages.collect::<Option<Vec<Duration>>>()?.into_iter().max().unwrap_or_default();
-        Some(round(oldest.as_secs_f64()))
+        let oldest = self.sums.oldest;
+        oldest.is_exact.then(|| round(oldest.age.unwrap_or_default().as_secs_f64()))
     }
 }
 
