@@ -88,9 +88,11 @@ async function stale(browser) {
   await page.getByText("Resumed.").waitFor();
   check(!page.url().includes("done="), "the notice would be shown again");
   check(!(await page.locator("#stale").isVisible()), "a fresh page calls itself stale");
-  await page.route("**/queues/mails*", (route) => route.fulfill({ status: 502, body: "" }));
+  // The route stays until the end: a request that is on its way when the last one is removed may get no answer.
+  let isDown = true;
+  await page.route("**/queues/mails*", (route) => (isDown ? route.fulfill({ status: 502, body: "" }) : route.continue()));
   await page.locator("#stale", { hasText: "status 502" }).waitFor();
-  await page.unroute("**/queues/mails*");
+  isDown = false;
   await page.locator("#stale").waitFor({ state: "hidden" });
 }
 
@@ -130,7 +132,6 @@ async function over(browser) {
 // A page that could not be shown comes as a whole, with its heading.
 async function recovered(browser) {
   const page = await open(browser);
-  // The route stays until the end: a request that is on its way when the last one is removed may get no answer.
   let isRefused = false;
   const refuse = async (route) => {
     if (isRefused) return route.continue();
