@@ -176,7 +176,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::jobs::MAX_SEARCHED;
     use crate::{AccessLevel, DeadLetterFilter};
 
     const MINUTE: Duration = Duration::from_secs(60);
@@ -185,10 +184,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn canary_behind_more_jobs_than_are_read_is_waited_for() {
         let storage = memory::open_on(Runtime::paused());
-        let admin = Admin::builder(storage.clone()).access(AccessLevel::Operate).build();
+        let mut admin = Admin::builder(storage.clone()).access(AccessLevel::Operate).build();
+        admin.max_searched = 1_000;
         let (queues, mails) = (storage.queues(), QueueName::new("mails").unwrap());
         let dead = mails.dead_letter().unwrap();
-        for (name, jobs) in [(&mails, MAX_SEARCHED + 10), (&dead, 3)] {
+        for (name, jobs) in [(&mails, admin.max_searched + 10), (&dead, 3)] {
             admin.create_queue(name.as_str()).await.unwrap();
             for number in 0..jobs {
                 let id = format!("{name}-{number}");

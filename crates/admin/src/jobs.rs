@@ -20,8 +20,8 @@ pub(super) const PAGE_SIZE: u32 = 1_000;
 /// The most messages of each state that are read to find one job, or the jobs before it.
 pub(super) const MAX_SEARCHED_FOR_JOB: usize = 10_000;
 /// The most messages of a state that a search reads before it returns the jobs found so far; also the most
-/// entries of the history that a search for the outcome of a plan reads. Unit tests have fewer jobs.
-pub(super) const MAX_SEARCHED: usize = if cfg!(test) { 1_000 } else { 100_000 };
+/// entries of the history that a search for the outcome of a plan reads.
+pub(super) const MAX_SEARCHED: usize = 100_000;
 
 /// Selects the jobs of a queue that meet all its conditions, for [`Admin::jobs`].
 #[derive(Debug, Clone, Default)]

@@ -141,6 +141,8 @@ pub struct Admin {
     operator: Arc<str>,
     recorders: Recorders,
     stop: CancellationToken,
+    /// The most messages of a state that are read for the outcome of a plan.
+    max_searched: usize,
 }
 
 impl Admin {
@@ -158,6 +160,7 @@ impl Admin {
                 operator: "unknown".into(),
                 recorders: Recorders::default(),
                 stop: CancellationToken::new(),
+                max_searched: jobs::MAX_SEARCHED,
             },
         }
     }

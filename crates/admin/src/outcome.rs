@@ -360,7 +360,7 @@ impl Admin {
             if next.is_none() || search.has_found_all() {
                 return Ok(());
             }
-            if searched >= MAX_SEARCHED {
+            if searched >= self.max_searched {
                 (search.sees_all, search.more_jobs) = (false, true);
                 return Ok(());
             }
