@@ -25,7 +25,7 @@ use super::writer::refuses_entries;
 use crate::runtime::Runtime;
 use crate::storage::rules::micros::{from_micros, to_micros};
 use crate::storage::{
-    BlobName, BlobProperties, BlobStore, ContainerName, JournalEntry, JournalPage, JournalQuery,
+    BlobName, BlobPages, BlobProperties, BlobStore, ContainerName, JournalEntry, JournalPage, JournalQuery,
     JournalStore, Metadata, Operation, PutBlob, StoreError, StoreErrorKind, delete_if_present, list_all,
     put_creating,
 };
@@ -95,23 +95,19 @@ impl BlobJournal {
         if newest - oldest < DAYS_LISTED_FIRST {
             return Ok(days(oldest..=newest, ""));
         }
-        let (container, mut marker) = (container(Operation::ListBlobs)?, None::<String>);
+        let container = container(Operation::ListBlobs)?;
+        let mut pages = BlobPages::new(&*self.blobs, &container, "");
         loop {
-            let page = match self.blobs.list_blobs(&container, "", marker.as_deref()).await {
-                Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => return Ok(Vec::new()),
-                page => page?,
-            };
-            let Some(next) = page.next else {
+            let page = pages.next(None).await?.unwrap_or_default();
+            if page.next.is_none() {
                 let named =
                     |(name, found)| BlobName::new(container.clone(), name).ok().map(|blob| (blob, found));
                 let segments = segments_of(page.blobs.into_iter().filter_map(named).collect());
                 return Ok(vec![JournalPart::Whole(segments)]);
-            };
+            }
             if let Some((first, _)) = page.blobs.first() {
                 return Ok(days(oldest..=newest, first));
             }
-            // A page may be empty where blobs were deleted.
-            marker = Some(next);
         }
     }
 
@@ -170,15 +166,12 @@ impl JournalStore for BlobJournal {
     }
 
     async fn expire(&self, kept: Duration) -> Result<(), StoreError> {
-        let (container, mut next) = (container(Operation::ListBlobs)?, None::<String>);
-        loop {
-            let page = match self.blobs.list_blobs(&container, "", next.as_deref()).await {
-                Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => return Ok(()),
-                page => page?,
-            };
+        let container = container(Operation::ListBlobs)?;
+        let mut pages = BlobPages::new(&*self.blobs, &container, "");
+        while let Some(page) = pages.next(None).await? {
             let now = page.now.unwrap_or_else(|| self.runtime.now());
             let Some(before) = now.checked_sub(kept) else { return Ok(()) };
-            // A listing is in order of names, and thus of days. A page may be empty where blobs were deleted.
+            // A listing is in order of names, and thus of days.
             let is_over = page.blobs.last().is_some_and(|(name, _)| *name > format!("{}/~", day(before)));
             for (name, properties) in page.blobs {
                 let Ok(blob) = BlobName::new(container.clone(), name) else { continue };
@@ -187,11 +180,11 @@ impl JournalStore for BlobJournal {
                     delete_if_present(&*self.blobs, &segment.blob).await?;
                 }
             }
-            next = page.next;
-            if is_over || next.is_none() {
-                return Ok(());
+            if is_over {
+                break;
             }
         }
+        Ok(())
     }
 }
 
