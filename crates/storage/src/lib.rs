@@ -102,7 +102,7 @@ pub use throttle::Throttle;
 
 #[doc(hidden)]
 pub use listing::{
-    Listed, delete_if_present, delete_if_same, get_if_present, has_any, list_all, put_creating,
+    BlobPages, Listed, delete_if_present, delete_if_same, get_if_present, has_any, list_all, put_creating,
     time_by_listing,
 };
 

@@ -4,7 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use super::{Blob, BlobLeases, BlobProperties, BlobStore, LeaseId, PutBlob, StoreError, StoreErrorKind};
+use super::{
+    Blob, BlobLeases, BlobListing, BlobProperties, BlobStore, LeaseId, PutBlob, StoreError, StoreErrorKind,
+    Tries,
+};
 use crate::name::{BlobName, ContainerName};
 
 /// The lease under which a blob is compared and deleted.
@@ -71,6 +74,43 @@ pub async fn delete_if_same(
     deleted
 }
 
+/// The pages of a listing in order of name. A page may be empty although further pages follow. A container
+/// that does not exist has one empty page.
+#[derive(Debug)]
+pub struct BlobPages<'a> {
+    blobs: &'a dyn BlobStore,
+    container: &'a ContainerName,
+    prefix: &'a str,
+    next: Option<String>,
+    is_over: bool,
+}
+
+impl<'a> BlobPages<'a> {
+    /// Returns the pages of the blobs whose names begin with `prefix`.
+    pub fn new(blobs: &'a dyn BlobStore, container: &'a ContainerName, prefix: &'a str) -> Self {
+        Self { blobs, container, prefix, next: None, is_over: false }
+    }
+
+    /// Returns the next page; `None` after the last page. The request is sent again as `tries` allow.
+    pub async fn next(&mut self, tries: Option<Tries>) -> Result<Option<BlobListing>, StoreError> {
+        if self.is_over {
+            return Ok(None);
+        }
+        let list = || self.blobs.list_blobs(self.container, self.prefix, self.next.as_deref());
+        let listed = match tries {
+            Some(tries) => tries.run(list).await,
+            None => list().await,
+        };
+        let page = match listed {
+            Err(e) if e.is_missing_blob() => BlobListing { now: e.answered_at(), ..BlobListing::default() },
+            page => page?,
+        };
+        self.next.clone_from(&page.next);
+        self.is_over = page.next.is_none();
+        Ok(Some(page))
+    }
+}
+
 /// The blobs of a container, or of a prefix.
 #[derive(Debug, Default)]
 pub struct Listed {
@@ -80,21 +120,19 @@ pub struct Listed {
     pub now: Option<SystemTime>,
 }
 
-/// Returns whether a container has a blob whose name begins with `prefix`. Reads on after an empty page,
-/// since further pages may follow it.
+/// Returns whether a container has a blob whose name begins with `prefix`.
 pub async fn has_any(
     blobs: &dyn BlobStore,
     container: &ContainerName,
     prefix: &str,
 ) -> Result<bool, StoreError> {
-    let mut next = None::<String>;
-    loop {
-        let page = blobs.list_blobs(container, prefix, next.as_deref()).await?;
-        next = page.next;
-        if !page.blobs.is_empty() || next.is_none() {
-            return Ok(!page.blobs.is_empty());
+    let mut pages = BlobPages::new(blobs, container, prefix);
+    while let Some(page) = pages.next(None).await? {
+        if !page.blobs.is_empty() {
+            return Ok(true);
         }
     }
+    Ok(false)
 }
 
 /// Returns the storage's time by a listing of a container, which may not exist; `None` if the answer has no
@@ -113,21 +151,12 @@ pub async fn list_all(
     container: &ContainerName,
     prefix: &str,
 ) -> Result<Listed, StoreError> {
-    let (mut all, mut next) = (Listed::default(), None::<String>);
-    loop {
-        let page = match blobs.list_blobs(container, prefix, next.as_deref()).await {
-            Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => {
-                return Ok(Listed { now: all.now.or(e.answered_at()), ..all });
-            }
-            page => page?,
-        };
+    let (mut all, mut pages) = (Listed::default(), BlobPages::new(blobs, container, prefix));
+    while let Some(page) = pages.next(None).await? {
         all.now = all.now.or(page.now);
         for (name, properties) in page.blobs {
             all.blobs.extend(BlobName::new(container.clone(), name).map(|blob| (blob, properties)));
         }
-        next = page.next;
-        if next.is_none() {
-            return Ok(all);
-        }
     }
+    Ok(all)
 }

@@ -16,8 +16,8 @@ use super::sweep_options::{SweepOptions, SweepReport};
 use crate::error::Error;
 use crate::sharded::MAPS;
 use crate::storage::{
-    BlobName, BlobProperties, ContainerName, EXPIRES, LeaseId, NEVER, QueueName, Storage, StoreError,
-    StoreErrorKind, SweepLeftovers, Tries, delete_if_same, needed_at_most_until,
+    BlobName, BlobPages, BlobProperties, ContainerName, EXPIRES, LeaseId, NEVER, QueueName, Storage,
+    StoreError, StoreErrorKind, SweepLeftovers, Tries, delete_if_same, needed_at_most_until,
 };
 
 /// The minimum age of a blob without expiry: a message may be on its way for as long as it can be invisible
@@ -99,13 +99,11 @@ impl Sweep<'_> {
         swept: &mut SweepReport,
     ) -> Result<(), Error> {
         let container = &ContainerName::new(swept_container.name)?;
-        let mut marker: Option<String> = None;
-        while !self.is_full(swept) {
-            let list = || self.storage.blobs().list_blobs(container, "", marker.as_deref());
-            let page = match tries(self.storage, RESENDS).run(list).await {
-                Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => return Ok(()),
-                page => page?,
-            };
+        let storage = self.storage;
+        let mut pages = BlobPages::new(&**storage.blobs(), container, "");
+        while !self.is_full(swept)
+            && let Some(page) = pages.next(Some(tries(storage, RESENDS))).await?
+        {
             self.now = page.now.unwrap_or(self.now);
             let mut garbage = Vec::new();
             for (name, properties) in page.blobs {
@@ -119,10 +117,6 @@ impl Sweep<'_> {
                 listener(swept);
             }
             removed?;
-            match page.next {
-                Some(next) => marker = Some(next),
-                None => break,
-            }
         }
         Ok(())
     }

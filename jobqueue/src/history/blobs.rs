@@ -3,8 +3,7 @@
 //! A segment is a blob of JSON lines that one worker writes. The worker rewrites the blob with more lines
 //! until the segment is full, an hour old, or the day ends, and then begins another segment. The name of a
 //! segment begins with the day, in UTC, on which all of its jobs ended. A search lists the days of its range,
-//! newest first, and before the last 31 days the months, and stops when it has enough entries; the removal of
-//! old segments lists only the old days.
+//! newest first, and stops when it has enough entries; the removal of old segments lists only the old days.
 //! The metadata of the blob contains the end times of the first and the last job, and the number of jobs by
 //! outcome: a listing is enough to find the segments that a search must read. No other field is indexed: a
 //! search by id, key or kind reads all segments in its time range. An id of this framework contains its
@@ -26,7 +25,7 @@ use super::writer::refuses_entries;
 use crate::runtime::Runtime;
 use crate::storage::rules::micros::{from_micros, to_micros};
 use crate::storage::{
-    BlobName, BlobProperties, BlobStore, ContainerName, JournalEntry, JournalPage, JournalQuery,
+    BlobName, BlobPages, BlobProperties, BlobStore, ContainerName, JournalEntry, JournalPage, JournalQuery,
     JournalStore, Metadata, Operation, PutBlob, StoreError, StoreErrorKind, delete_if_present, list_all,
     put_creating,
 };
@@ -42,11 +41,9 @@ const MAX_READ_BYTES: u64 = 32 * 1024 * 1024;
 const MAX_SEGMENT_AGE: Duration = Duration::from_secs(3_600);
 /// The number of segments that a search reads concurrently.
 const CONCURRENT_READS: usize = 4;
-/// The number of days that a search lists one by one. It lists the earlier days by months.
-const DAYS_LISTED_SINGLY: i64 = 31;
 /// The number of days up to which a search lists them at once. For more days, it first checks whether one
 /// page lists the whole journal.
-const DAYS_LISTED_FIRST: usize = 2;
+const DAYS_LISTED_FIRST: i64 = 2;
 const DAY_MICROS: i64 = 86_400 * 1_000_000;
 
 /// The metadata key of the end time of a segment's first job, in microseconds since 1970.
@@ -79,11 +76,8 @@ impl BlobJournal {
         let container = container(Operation::ListBlobs)?;
         let mut found = match part {
             JournalPart::Whole(segments) => segments,
-            JournalPart::Period { prefix, last } => {
-                let mut found = segments_of(list_all(&*self.blobs, &container, &prefix).await?.blobs);
-                // The later days of the month were listed one by one.
-                found.retain(|segment| segment.last <= last);
-                found
+            JournalPart::Day { prefix, .. } => {
+                segments_of(list_all(&*self.blobs, &container, &prefix).await?.blobs)
             }
         };
         found.retain(|segment| segment.may_hold(query, range));
@@ -91,32 +85,29 @@ impl BlobJournal {
         Ok(found)
     }
 
-    /// Returns the parts of the journal that may contain jobs of a time range, newest first: days and months,
-    /// or the whole journal if one page lists it.
+    /// Returns the parts of the journal that may contain jobs of a time range, newest first: its days, or the
+    /// whole journal if one page lists it.
     async fn parts(&self, range: &RangeInclusive<i64>) -> Result<Vec<JournalPart>, StoreError> {
-        let mut parts = days(range, self.runtime.now());
-        if parts.len() <= DAYS_LISTED_FIRST {
-            return Ok(parts);
+        let now = self.runtime.now();
+        // No job has ended later than this, by any clock.
+        let last = to_micros(now.checked_add(JOURNAL_CLOCK_SKEW).unwrap_or(now)).min(*range.end());
+        let (oldest, newest) = (range.start().div_euclid(DAY_MICROS).max(0), last.div_euclid(DAY_MICROS));
+        if newest - oldest < DAYS_LISTED_FIRST {
+            return Ok(days(oldest..=newest, ""));
         }
-        let (container, mut marker) = (container(Operation::ListBlobs)?, None::<String>);
+        let container = container(Operation::ListBlobs)?;
+        let mut pages = BlobPages::new(&*self.blobs, &container, "");
         loop {
-            let page = match self.blobs.list_blobs(&container, "", marker.as_deref()).await {
-                Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => return Ok(Vec::new()),
-                page => page?,
-            };
-            let Some(next) = page.next else {
+            let page = pages.next(None).await?.unwrap_or_default();
+            if page.next.is_none() {
                 let named =
                     |(name, found)| BlobName::new(container.clone(), name).ok().map(|blob| (blob, found));
                 let segments = segments_of(page.blobs.into_iter().filter_map(named).collect());
                 return Ok(vec![JournalPart::Whole(segments)]);
-            };
-            if let Some((first, _)) = page.blobs.first() {
-                let months = months(range, &parts, first);
-                parts.extend(months);
-                return Ok(parts);
             }
-            // A page may be empty where blobs were deleted.
-            marker = Some(next);
+            if let Some((first, _)) = page.blobs.first() {
+                return Ok(days(oldest..=newest, first));
+            }
         }
     }
 
@@ -153,7 +144,7 @@ impl JournalStore for BlobJournal {
         let range = range(query);
         let mut search = Search::new(query);
         for part in self.parts(&range).await? {
-            if let JournalPart::Period { last, .. } = part
+            if let JournalPart::Day { last, .. } = part
                 && search.is_over(last)
             {
                 return Ok(search.page(Some(last)));
@@ -175,15 +166,12 @@ impl JournalStore for BlobJournal {
     }
 
     async fn expire(&self, kept: Duration) -> Result<(), StoreError> {
-        let (container, mut next) = (container(Operation::ListBlobs)?, None::<String>);
-        loop {
-            let page = match self.blobs.list_blobs(&container, "", next.as_deref()).await {
-                Err(e) if e.kind() == StoreErrorKind::ContainerNotFound => return Ok(()),
-                page => page?,
-            };
+        let container = container(Operation::ListBlobs)?;
+        let mut pages = BlobPages::new(&*self.blobs, &container, "");
+        while let Some(page) = pages.next(None).await? {
             let now = page.now.unwrap_or_else(|| self.runtime.now());
             let Some(before) = now.checked_sub(kept) else { return Ok(()) };
-            // A listing is in order of names, and thus of days. A page may be empty where blobs were deleted.
+            // A listing is in order of names, and thus of days.
             let is_over = page.blobs.last().is_some_and(|(name, _)| *name > format!("{}/~", day(before)));
             for (name, properties) in page.blobs {
                 let Ok(blob) = BlobName::new(container.clone(), name) else { continue };
@@ -192,11 +180,11 @@ impl JournalStore for BlobJournal {
                     delete_if_present(&*self.blobs, &segment.blob).await?;
                 }
             }
-            next = page.next;
-            if is_over || next.is_none() {
-                return Ok(());
+            if is_over {
+                break;
             }
         }
+        Ok(())
     }
 }
 
@@ -349,10 +337,9 @@ fn day(time: SystemTime) -> String {
 #[derive(Debug)]
 enum JournalPart {
     Whole(Vec<Segment>),
-    /// A day or a month.
-    Period {
+    Day {
         prefix: String,
-        /// The last microsecond of the period.
+        /// The last microsecond of the day.
         last: i64,
     },
 }
@@ -361,39 +348,14 @@ fn segments_of(listed: Vec<(BlobName, BlobProperties)>) -> Vec<Segment> {
     listed.into_iter().map(|(blob, properties)| Segment::new(blob, properties)).collect()
 }
 
-/// Returns the days on which jobs of a time range may have ended, newest first: the last
-/// [`DAYS_LISTED_SINGLY`] of them.
-fn days(range: &RangeInclusive<i64>, now: SystemTime) -> Vec<JournalPart> {
-    // No job has ended later than this, by any clock.
-    let newest = to_micros(now.checked_add(JOURNAL_CLOCK_SKEW).unwrap_or(now))
-        .min(*range.end())
-        .div_euclid(DAY_MICROS);
-    let oldest = range.start().div_euclid(DAY_MICROS).max(newest - DAYS_LISTED_SINGLY + 1);
-    let name = |number: i64| day(from_micros(number.saturating_mul(DAY_MICROS)));
-    let days = (oldest..=newest).rev();
-    days.map(|number| JournalPart::Period {
-        prefix: format!("{}/", name(number)),
-        last: (number + 1).saturating_mul(DAY_MICROS) - 1,
-    })
-    .collect()
-}
-
-/// Returns the months before `days` in which jobs of a time range may have ended, newest first, back to the
-/// month of the journal's first name.
-fn months(range: &RangeInclusive<i64>, days: &[JournalPart], first_name: &str) -> Vec<JournalPart> {
-    let mut months = Vec::new();
-    let Some(JournalPart::Period { last: of_oldest_day, .. }) = days.last() else { return months };
-    let mut last = of_oldest_day.saturating_sub(DAY_MICROS);
-    let first_month = first_name.get(..6).unwrap_or_default();
-    while last >= (*range.start()).max(0) {
-        let time = jiff::Timestamp::from_microsecond(last).unwrap_or_default();
-        let prefix = time.strftime("%Y%m").to_string();
-        if *prefix < *first_month {
-            break;
-        }
-        months.push(JournalPart::Period { prefix, last });
-        let day_of_month = i64::from(jiff::tz::Offset::UTC.to_datetime(time).day());
-        last = (last.div_euclid(DAY_MICROS) + 1 - day_of_month) * DAY_MICROS - 1;
-    }
-    months
+/// Returns the days with these numbers since 1970, newest first, back to the day of the journal's first name.
+fn days(numbers: RangeInclusive<i64>, first_name: &str) -> Vec<JournalPart> {
+    let first_day = first_name.split('/').next().unwrap_or_default();
+    let days = numbers.rev().map(|number| (number, day(from_micros(number * DAY_MICROS))));
+    days.take_while(|(_, day)| **day >= *first_day)
+        .map(|(number, day)| JournalPart::Day {
+            prefix: format!("{day}/"),
+            last: (number + 1).saturating_mul(DAY_MICROS) - 1,
+        })
+        .collect()
 }

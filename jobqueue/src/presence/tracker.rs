@@ -1,8 +1,8 @@
 //! Tracks the state of a worker in memory: its running jobs, its counters, and the jobs to cancel.
 //!
 //! Called three times per job: on start, on end, and when the outcome is counted and may answer a request.
-//! These paths allocate only a [`Run`]; they neither read the clock nor copy texts. The record's content is
-//! built when the record is written.
+//! These paths allocate little more than a [`Run`]; they neither read the clock nor copy texts. The record's
+//! content is built when the record is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,10 +47,8 @@ pub(crate) struct Tracker {
 #[derive(Debug, Default)]
 struct TrackedRuns {
     next: u64,
-    /// The running jobs, each at its place until it ends.
-    running: Vec<Option<Arc<Run>>>,
-    /// The free places in `running`.
-    free: Vec<usize>,
+    /// The running jobs, in the order of starts.
+    running: BTreeMap<u64, Arc<Run>>,
     counters: Vec<Counters>,
     /// The index of each counter, by queue and kind.
     by_kind: BTreeMap<String, BTreeMap<String, usize>>,
@@ -65,7 +63,6 @@ struct TrackedRuns {
 pub(crate) struct Run {
     /// The number of the run, in the order of starts.
     number: u64,
-    place: usize,
     job: Arc<JobInfo>,
     started: Instant,
     /// The time for which the storage hides the message after each renewal.
@@ -135,12 +132,7 @@ impl TrackedRun<'_> {
 
 impl Drop for TrackedRun<'_> {
     fn drop(&mut self) {
-        let mut state = lock(&self.tracker.state);
-        let ended = state.running.get_mut(self.run.place).and_then(Option::take);
-        if ended.is_some() {
-            state.free.push(self.run.place);
-        }
-        drop(state);
+        lock(&self.tracker.state).running.remove(&self.run.number);
     }
 }
 
@@ -151,14 +143,11 @@ impl Tracker {
         let mut state = lock(&self.state);
         let is_cancelled = AtomicBool::new(state.request(job).is_some());
         state.next += 1;
-        let (number, place) = (state.next, state.free.pop().unwrap_or(state.running.len()));
+        let number = state.next;
         let (since, progress) = (OnceLock::new(), Mutex::default());
-        let run = Run { number, place, job: Arc::clone(job), started, lease, since, progress, is_cancelled };
-        let run = Arc::new(run);
-        match state.running.get_mut(place) {
-            Some(free) => *free = Some(Arc::clone(&run)),
-            None => state.running.push(Some(Arc::clone(&run))),
-        }
+        let run =
+            Arc::new(Run { number, job: Arc::clone(job), started, lease, since, progress, is_cancelled });
+        state.running.insert(number, Arc::clone(&run));
         TrackedRun { tracker: self, run }
     }
 
@@ -212,7 +201,7 @@ impl Tracker {
     pub(super) fn set_requests(&self, requests: RequestsByQueue) {
         let mut state = lock(&self.state);
         state.requests = requests;
-        for run in state.running.iter().flatten().filter(|run| state.request(&run.job).is_some()) {
+        for run in state.running.values().filter(|run| state.request(&run.job).is_some()) {
             run.is_cancelled.store(true, Ordering::Release);
         }
         drop(state);
@@ -257,11 +246,9 @@ impl Tracker {
     /// Returns the current state for the record.
     pub(super) fn snapshot(&self, now: SystemTime) -> Snapshot {
         let state = lock(&self.state);
-        let mut running: Vec<_> = state.running.iter().flatten().collect();
-        running.sort_by_key(|run| run.number);
         Snapshot {
-            running_total: running.len() as u64,
-            running: running.into_iter().take(MAX_RUNNING).map(|run| run.to_record(now)).collect(),
+            running_total: state.running.len() as u64,
+            running: state.running.values().take(MAX_RUNNING).map(|run| run.to_record(now)).collect(),
             counters: state
                 .by_kind
                 .values()

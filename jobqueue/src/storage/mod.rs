@@ -28,6 +28,6 @@ pub use jobqueue_storage::{
     UpdateMessage, Updated, Upkeep, WarmUp, put_each, rules,
 };
 pub(crate) use jobqueue_storage::{
-    Certainty, LONGEST_PUT, Listed, Throttle, Tries, delete_if_present, delete_if_same, get_if_present,
-    list_all, put_creating, time_by_listing,
+    BlobPages, Certainty, LONGEST_PUT, Listed, Throttle, Tries, delete_if_present, delete_if_same,
+    get_if_present, list_all, put_creating, time_by_listing,
 };

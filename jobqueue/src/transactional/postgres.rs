@@ -74,9 +74,9 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
 
 impl Context {
     /// Completes the job within a transaction of the handler on the PostgreSQL database of the queue: the job
-    /// is done if and only if the transaction commits. The writes of the transaction and the end of the job
-    /// are one commit, so that a crash of the worker or of the server, a lost answer or a lost lease leaves
-    /// both or neither.
+    /// is done if and only if the transaction commits. [The
+    /// guide](crate::guide::handlers#completing-a-job-in-your-transaction) says what to do before the call,
+    /// and what follows from a commit and a rollback.
     ///
     /// ```no_run
     /// # use jobqueue::{Context, JobError, QueueMessage}; use serde::{Deserialize, Serialize};
@@ -96,35 +96,16 @@ impl Context {
     /// }
     /// ```
     ///
-    /// Set the [result](Context::set_result) of the job before the call. After the commit the job is done,
-    /// whatever the handler returns, and no checkpoint can be saved. If the transaction does not commit, the
-    /// attempt has failed, even if the handler returns `Ok`. After a transaction that failed, another
-    /// transaction can complete the job. After a commit whose answer is lost, return the error: the worker
-    /// finds out whether it was committed, or the next delivery does, and a committed job does not run again.
-    ///
-    /// While the transaction is open, the lease is not renewed, and no other worker gets the job, even after
-    /// the lease has expired: commit soon. A prepared transaction (`PREPARE TRANSACTION`) decides about the
-    /// job when it is committed or rolled back. A rollback to a savepoint undoes a completion after that
-    /// savepoint.
-    ///
-    /// Effects that follow from the end of the job, such as the continuation of its batch, happen after the
-    /// handler has returned. A child whose batch cannot be written for an hour because the records of the
-    /// batch are damaged is [dead-lettered](crate::guide::dead_letters), and a redrive runs it again.
-    ///
-    /// The transaction may have any isolation level. Above `read committed`, a renewal of the lease can make
-    /// the transaction fail, as a concurrent change of the application's own rows does: repeat it.
-    /// `serializable` transactions that complete jobs at the same time fail more often than their own rows
-    /// alone would cause.
+    /// After a commit whose answer is lost, return the error. [Running on
+    /// PostgreSQL](crate::guide::postgres#completing-a-job-in-your-transaction) says more about lost answers,
+    /// isolation levels, savepoints and prepared transactions.
     ///
     /// # Errors
     /// - [`is_lease_lost`](Error::is_lease_lost): another worker may have the job, an earlier transaction has
-    ///   completed it, or the transaction (`read committed`) is on another database with the same queue; a
-    ///   copy of the database cannot be recognised. [`is_lease_uncertain`](Error::is_lease_uncertain): it is
-    ///   unknown whether the lease is lost, because the answer to a renewal was lost.
-    /// - [`Invalid`](crate::ErrorKind::Invalid): the storage is not on PostgreSQL, or keeps a blob that this
-    ///   message needs elsewhere.
-    /// - [`TooLarge`](crate::ErrorKind::TooLarge): the [result](Context::set_result) is larger than 16 KiB,
-    ///   or the event has no room for a record.
+    ///   completed it, or the transaction (`read committed`) is on another database with the same queue.
+    /// - [`is_lease_uncertain`](Error::is_lease_uncertain): the answer to a renewal was lost.
+    /// - [`Invalid`](crate::ErrorKind::Invalid): the storage is not on PostgreSQL, or keeps blobs elsewhere.
+    /// - [`TooLarge`](crate::ErrorKind::TooLarge): the result is larger than 16 KiB, or a record has no room.
     /// - [`Conflict`](crate::ErrorKind::Conflict), retryable: another task is saving a checkpoint.
     /// - [`Storage`](crate::ErrorKind::Storage): a serialization failure, a statement of the transaction has
     ///   failed before, the database has no such queue, or the server failed.

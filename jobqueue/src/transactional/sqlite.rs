@@ -79,18 +79,9 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
 
 impl Context {
     /// Completes the job within the transaction that is open on `connection`, the handler's own connection to
-    /// the SQLite file of the queue: the job is done if and only if the transaction commits. The writes of
-    /// the transaction and the end of the job are one commit, so that a crash or a lost lease leaves both or
-    /// neither.
-    ///
-    /// Set the [result](Context::set_result) of the job before the call. After the commit the job is done,
-    /// whatever the handler returns, and no checkpoint can be saved. If the transaction does not commit, the
-    /// attempt has failed, even if the handler returns `Ok`. After a transaction that failed, another
-    /// transaction can complete the job.
-    ///
-    /// Effects that follow from the end of the job, such as the continuation of its batch, happen after the
-    /// handler has returned. A child whose batch cannot be written for an hour because the records of the
-    /// batch are damaged is [dead-lettered](crate::guide::dead_letters), and a redrive runs it again.
+    /// the SQLite file of the queue: the job is done if and only if the transaction commits. [The
+    /// guide](crate::guide::handlers#completing-a-job-in-your-transaction) says what to do before the call,
+    /// and what follows from a commit and a rollback.
     ///
     /// ```
     /// # use jobqueue::{Context, JobError, QueueMessage, Storage, Worker}; use serde::{Deserialize, Serialize};
@@ -127,18 +118,15 @@ impl Context {
     /// # Ok(()) }
     /// ```
     ///
-    /// The call blocks for up to a second if a renewal of the lease has just been made. While the transaction
-    /// is open, the lease is not renewed: commit soon.
+    /// The call blocks for up to a second if a renewal of the lease has just been made.
     ///
     /// # Errors
     /// - [`is_lease_lost`](Error::is_lease_lost): another worker may have the job, or an earlier transaction
-    ///   has completed it. [`is_lease_uncertain`](Error::is_lease_uncertain): it is unknown whether the lease
-    ///   is lost, because the answer to a renewal was lost.
-    /// - [`Invalid`](crate::ErrorKind::Invalid): no transaction is open that holds the write lock, the
-    ///   transaction belongs to another file than the queue, or the storage keeps a blob that this message
-    ///   needs elsewhere.
-    /// - [`TooLarge`](crate::ErrorKind::TooLarge): the [result](Context::set_result) is larger than 16 KiB,
-    ///   or the event has no room for a record.
+    ///   has completed it.
+    /// - [`is_lease_uncertain`](Error::is_lease_uncertain): the answer to a renewal was lost.
+    /// - [`Invalid`](crate::ErrorKind::Invalid): the transaction has no write lock or is on another file, or
+    ///   the storage keeps blobs elsewhere.
+    /// - [`TooLarge`](crate::ErrorKind::TooLarge): the result is larger than 16 KiB, or a record has no room.
     /// - [`Conflict`](crate::ErrorKind::Conflict), retryable: another task is saving a checkpoint.
     /// - [`Storage`](crate::ErrorKind::Storage): the file has another schema version, or SQLite failed.
     ///

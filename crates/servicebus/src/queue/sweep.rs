@@ -10,7 +10,9 @@ use super::super::texts::{QueueBlobs, blob_name, container};
 use super::ServiceBusQueues;
 use super::manage::Pages;
 use super::message::is_of_partition;
-use jobqueue_storage::{QueueName, StoreError, StoreErrorKind as Kind, SweepLeftovers, SweptLeftovers, log};
+use jobqueue_storage::{
+    BlobPages, QueueName, StoreError, StoreErrorKind as Kind, SweepLeftovers, SweptLeftovers, log,
+};
 
 /// The most times that a queue is read while its link reports that it was deleted.
 const MAX_READS: u32 = 3;
@@ -82,20 +84,13 @@ async fn list(
     mut found: impl FnMut(String, SystemTime, u64),
 ) -> Result<(), StoreError> {
     let container = container()?;
-    let mut marker: Option<String> = None;
-    loop {
-        let page = match queues.queue_blobs.blobs.list_blobs(&container, prefix, marker.as_deref()).await {
-            Err(error) if error.kind() == Kind::ContainerNotFound => return Ok(()),
-            page => page?,
-        };
+    let mut pages = BlobPages::new(&*queues.queue_blobs.blobs, &container, prefix);
+    while let Some(page) = pages.next(None).await? {
         for (name, blob) in page.blobs {
             found(name, blob.modified, blob.length);
         }
-        match page.next {
-            Some(next) => marker = Some(next),
-            None => return Ok(()),
-        }
     }
+    Ok(())
 }
 
 /// Leaves in `blobs` only those that no message and no dead letter of the queue may need. Dead letters are

@@ -17,7 +17,7 @@ use crate::error::{Error, ErrorKind};
 use crate::json_blob::{Edit, JsonBlob, Known, Version};
 use crate::settings::Metadata;
 use crate::storage::{
-    BlobListing, BlobName, BlobProperties, ContainerName, Storage, StoreError, StoreErrorKind, Tries,
+    BlobName, BlobPages, BlobProperties, ContainerName, Storage, StoreError, StoreErrorKind, Tries,
     delete_if_present,
 };
 
@@ -250,29 +250,12 @@ pub(super) async fn for_each_blob_in(
     prefix: &str,
     mut visit: impl FnMut(&str, &BlobProperties),
 ) -> Result<Option<SystemTime>, Error> {
-    let (mut began, mut next) = (None, None::<String>);
-    loop {
-        let page = page(storage, container, prefix, next.as_deref()).await?;
+    let (mut began, mut pages) = (None, BlobPages::new(&**storage.blobs(), container, prefix));
+    while let Some(page) = pages.next(Some(tries(storage))).await? {
         page.blobs.iter().for_each(|(name, properties)| visit(name, properties));
         began = began.or(page.now);
-        next = page.next;
-        if next.is_none() {
-            return Ok(began);
-        }
     }
-}
-
-/// Returns a page of the blobs whose names begin with `prefix`; an empty page if there is no container.
-pub(super) async fn page(
-    storage: &Storage,
-    container: &ContainerName,
-    prefix: &str,
-    from: Option<&str>,
-) -> Result<BlobListing, Error> {
-    match tries(storage).run(|| storage.blobs().list_blobs(container, prefix, from)).await {
-        Err(e) if e.is_missing_blob() => Ok(BlobListing::default()),
-        page => Ok(page?),
-    }
+    Ok(began)
 }
 
 /// Returns the error for a blob that cannot be read or changed.

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use super::ledger::{FAILED, Ledger, for_each_blob, page};
+use super::ledger::{FAILED, Ledger, for_each_blob, tries};
 use super::names::{BATCH, BatchId, CHILDREN, INDEX, INNER, batch_of, child_of, container};
 use super::{BatchProgress, progress};
 use crate::envelope::{Parsed, parse};
 use crate::error::Error;
-use crate::storage::{BlobProperties, Storage};
+use crate::storage::{BlobPages, BlobProperties, Storage};
 
 /// The data of a batch that a listing shows.
 #[derive(Debug, Clone, Default)]
@@ -38,19 +38,19 @@ pub struct BatchRecord {
 /// of the batch in which the last page ends is read separately, because its blobs are listed after the
 /// markers of its children.
 pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord>, bool), Error> {
-    let (mut found, mut next, container) = (BatchListing::default(), None::<String>, container()?);
+    let (mut found, container) = (BatchListing::default(), container()?);
+    let mut listing = BlobPages::new(&**storage.blobs(), &container, "");
     for _ in 0..pages {
-        let page = page(storage, &container, "", next.as_deref()).await?;
+        let page = listing.next(Some(tries(storage))).await?.unwrap_or_default();
         page.blobs.iter().for_each(|(name, properties)| found.add(name, properties));
-        next = page.next;
-        if next.is_none() {
+        if page.next.is_none() {
             return Ok((found.batches(), true));
         }
     }
     if let Some((id, listed_until)) = found.last.take() {
         for rest in ["done", "handover/", "plan"] {
-            let page = page(storage, &container, &format!("{id}/{rest}"), None).await?;
-            page.blobs.iter().for_each(|(name, properties)| found.add(name, properties));
+            let prefix = format!("{id}/{rest}");
+            for_each_blob(storage, &prefix, |name, properties| found.add(name, properties)).await?;
         }
         found.records.entry(id).or_default().listed_until = listed_until;
     }

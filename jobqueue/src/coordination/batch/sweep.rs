@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
-use super::ledger::{Ledger, for_each_blob, for_each_blob_in, page};
+use super::ledger::{Ledger, for_each_blob, for_each_blob_in, tries};
 use super::names::{BatchId, batch_of, container, tombstones};
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
-use crate::storage::{BlobListing, BlobName, BlobProperties, Storage};
+use crate::storage::{BlobListing, BlobName, BlobPages, BlobProperties, Storage};
 use jobqueue_storage::fast::hex::to_hex;
 
 /// The life of a tombstone, during which the id of the removed batch is refused, and a redriven job finds
@@ -211,10 +211,9 @@ async fn remove(
     if is_active {
         return Ok(0);
     }
-    let (mut next, mut has_tombstone) = (None::<String>, false);
-    loop {
-        let BlobListing { blobs, next: following, .. } =
-            page(storage, &container()?, &prefix, next.as_deref()).await?;
+    let (container, mut has_tombstone) = (container()?, false);
+    let mut pages = BlobPages::new(&**storage.blobs(), &container, &prefix);
+    while let Some(BlobListing { blobs, .. }) = pages.next(Some(tries(storage))).await? {
         // The removal of many blobs takes minutes, in which the program may have resumed the batch.
         if blobs.iter().any(|(_, blob)| is_newer(blob)) {
             if has_tombstone {
@@ -231,14 +230,11 @@ async fn remove(
             has_tombstone = true;
         }
         let delete = async |(name, _): (String, BlobProperties)| {
-            let blob = BlobName::new(container()?, name)?;
+            let blob = BlobName::new(container.clone(), name)?;
             let _permit = deletions.acquire().await;
             ledger.remove(&blob).await
         };
         stream::iter(blobs.into_iter().map(Ok)).try_for_each_concurrent(CONCURRENT_DELETIONS, delete).await?;
-        next = following;
-        if next.is_none() {
-            return Ok(1);
-        }
     }
+    Ok(1)
 }

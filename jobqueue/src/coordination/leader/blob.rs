@@ -11,7 +11,7 @@ use crate::process::host;
 use crate::settings::Metadata;
 use crate::storage::{
     BlobLeases, BlobName, BlobStore, Condition, ContainerName, LeaseId, NameError, PutBlob, Storage,
-    StoreError, StoreErrorKind as Kind,
+    StoreError, StoreErrorKind as Kind, put_creating,
 };
 
 /// The container of the blobs whose leases elect leaders.
@@ -104,19 +104,11 @@ impl LeaderBlob {
 
     async fn create(&self, seen: u64, now: SystemTime) -> Result<(), StoreError> {
         let options = PutBlob::if_absent().with_metadata(term_metadata(seen.max(first_term(now))));
-        for _ in 0..2 {
-            let put = self.blobs.put_blob(&self.name, Bytes::new(), options.clone());
-            match self.with_timeout("create lease blob", put).await {
-                Err(e) if e.kind() == Kind::ContainerNotFound => {
-                    self.with_timeout("create container", self.blobs.create_container(self.name.container()))
-                        .await?;
-                }
-                Err(e) if e.kind() == Kind::BlobAlreadyExists || e.is_ambiguous() => return Ok(()),
-                Err(e) => return Err(e),
-                Ok(_) => return Ok(()),
-            }
+        let put = put_creating(&*self.blobs, &self.name, Bytes::new(), options);
+        match self.with_timeout("create lease blob", put).await {
+            Err(e) if e.kind() == Kind::BlobAlreadyExists || e.is_ambiguous() => Ok(()),
+            created => created.map(drop),
         }
-        Ok(())
     }
 
     /// Writes the next term under the lease, on condition that the blob has not changed since it was read.

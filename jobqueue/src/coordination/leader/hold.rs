@@ -26,7 +26,7 @@ pub(in crate::coordination) enum LeadershipEnd {
 pub(super) struct LeaderLease {
     blob: LeaderBlob,
     lease: LeaseId,
-    term: u64,
+    pub(super) term: u64,
     state: Mutex<LeaderLeaseState>,
     /// Fires when the work must end.
     pub(super) ending: CancellationToken,
@@ -52,23 +52,15 @@ impl LeaderLease {
         lock(&self.state)
     }
 
-    pub(super) fn term(&self) -> u64 {
-        self.term
-    }
-
     pub(super) fn end(&self) -> Option<LeadershipEnd> {
         self.state().end
-    }
-
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed.is_cancelled()
     }
 
     /// Returns whether the lease certainly has not expired yet.
     pub(super) fn has_control(&self) -> bool {
         let state = self.state();
         let lost = matches!(state.end, Some(LeadershipEnd::Broken | LeadershipEnd::Taken));
-        !lost && !self.is_closed() && Instant::now() < state.begun + self.blob.lease.mul_f64(0.95)
+        !lost && !self.closed.is_cancelled() && Instant::now() < state.begun + self.blob.lease.mul_f64(0.95)
     }
 
     /// Returns the time at which control ends unless the lease is renewed.

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 
-use super::hold::{LeaderLease, LeadershipEnd};
+use super::hold::LeaderLease;
 use crate::sync::lock;
 
 /// One term of leadership. The lease is renewed as long as this value exists. Dropping the value releases the
@@ -27,7 +27,7 @@ use crate::sync::lock;
 /// ```
 #[must_use = "a leadership that is dropped is released"]
 pub struct Leadership {
-    lease: Arc<LeaderLease>,
+    pub(super) lease: Arc<LeaderLease>,
     /// The renewal task; `None` in copies for the work, which do not release the lease.
     renewals: Option<Mutex<Option<JoinHandle<()>>>>,
 }
@@ -50,7 +50,7 @@ impl Leadership {
     /// overwritten, the next term is still higher, provided that clocks agree and leaders changed less than
     /// once a second.
     pub fn term(&self) -> u64 {
-        self.lease.term()
+        self.lease.term
     }
 
     /// Returns a token that fires when the work must end: one sixth of the lease before the lease can expire,
@@ -92,10 +92,6 @@ impl Leadership {
                 () = self.lease.ending.cancelled(), if !self.lease.ending.is_cancelled() => {}
             }
         }
-    }
-
-    pub(super) fn end(&self) -> Option<LeadershipEnd> {
-        self.lease.end()
     }
 }
 

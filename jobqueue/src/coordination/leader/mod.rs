@@ -137,7 +137,7 @@ impl Leader {
 
     /// Returns the term of this candidate while it leads.
     pub fn term(&self) -> Option<u64> {
-        self.current_lease().filter(|lease| lease.has_control()).map(|lease| lease.term())
+        self.current_lease().filter(|lease| lease.has_control()).map(|lease| lease.term)
     }
 
     fn current_lease(&self) -> Option<Arc<LeaderLease>> {
@@ -164,7 +164,7 @@ impl Leader {
         Box::pin(async move {
             check_lease(self.lease)?;
             let mut candidacy = Arc::clone(&self.candidacy).lock_owned().await;
-            if self.current_lease().is_some_and(|lease| !lease.is_closed()) {
+            if self.current_lease().is_some_and(|lease| !lease.closed.is_cancelled()) {
                 return Ok(None);
             }
             if candidacy.not_before.is_some_and(|moment| Instant::now() < moment) {
@@ -270,7 +270,7 @@ impl Leader {
         work: impl FnOnce(Leadership) -> F,
     ) -> Result<T, Option<LeadershipEnd>> {
         let done = while_leading(&leadership, work(leadership.share())).await;
-        let end = leadership.end();
+        let end = leadership.lease.end();
         leadership.release().await;
         if let Some(output) = done {
             return Ok(output);

@@ -148,14 +148,14 @@ impl<M: QueueMessage> Runner<M> {
                     self.send_or_skip(&queue, slot, sent).await?;
                 }
             }
-            state = state.finish(slot).await?;
+            state = state.write(|stored| stored.finished(slot)).await?;
         }
         if let Some(at) = state.triggered {
             if sent.trigger != Some(at) && !self.is_waiting(&queue, self.trigger_id(at)).await {
                 self.send_trigger(&queue, at).await?;
                 sent.trigger = Some(at);
             }
-            state = state.answer_trigger(at).await?;
+            state = state.write(|stored| stored.answered(at)).await?;
         }
         for slot in self.due(state.done, now) {
             // Slots that become due during the pause are skipped.
@@ -165,16 +165,16 @@ impl<M: QueueMessage> Runner<M> {
             if !leadership.has_control() || context.stop.is_cancelled() {
                 return Ok(Duration::ZERO);
             }
-            state = state.begin(slot).await?;
+            state = state.write(|stored| stored.begun(slot)).await?;
             // An operator may have paused the schedule since the state was read.
             if !state.paused {
                 self.send_or_skip(&queue, slot, sent).await?;
             }
-            state = state.finish(slot).await?;
+            state = state.write(|stored| stored.finished(slot)).await?;
         }
         if let Some(slot) = self.timetable.last_until(now).filter(|slot| *slot > state.done) {
             // A missed slot that the policy skips.
-            state = state.finish(slot).await?;
+            state = state.write(|stored| stored.finished(slot)).await?;
         }
         let next = self.timetable.next_after(state.done.max(now));
         let wait = next.map(|next| next.duration_since(timestamp(runtime).unwrap_or(now)));

@@ -54,26 +54,11 @@ impl ScheduleState {
         Ok(Self { document, version, done, pending, paused, triggered })
     }
 
-    /// Records that `slot` is about to be sent.
-    pub(super) async fn begin(self, slot: Timestamp) -> Result<Self, Error> {
-        self.write(|stored| stored.begun(slot)).await
-    }
-
-    /// Records that everything up to `slot` is done.
-    pub(super) async fn finish(self, slot: Timestamp) -> Result<Self, Error> {
-        self.write(|stored| stored.finished(slot)).await
-    }
-
-    /// Records that the job that an operator triggered at `at` was sent.
-    pub(super) async fn answer_trigger(self, at: Timestamp) -> Result<Self, Error> {
-        self.write(|stored| stored.answered(at)).await
-    }
-
     /// Changes the state, on condition that no other process has changed the progress of the schedule.
     ///
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) if another process has changed it, or if the state was deleted.
-    async fn write(self, change: impl Fn(Stored) -> Stored) -> Result<Self, Error> {
+    pub(super) async fn write(self, change: impl Fn(Stored) -> Stored) -> Result<Self, Error> {
         let known = self.version.value.clone();
         let edit = |found| Stored::led(found, &known, &change);
         let written = self.document.change(Known::Version(self.version), edit).await.map_err(unreadable)?;
