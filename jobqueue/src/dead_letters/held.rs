@@ -25,13 +25,11 @@ pub enum PassAction {
 }
 
 impl PassAction {
-    /// Returns whether the action changes nothing.
     pub(super) fn only_reports(self) -> bool {
         matches!(self, Self::Report | Self::ReportPutBack)
     }
 }
 
-/// A letter that the pass has leased.
 pub(crate) struct HeldLetter {
     pub(crate) message: MessageRef,
     /// The end of the lease, after which other clients can lease the letter.
@@ -46,7 +44,6 @@ pub(crate) struct HeldLetter {
 }
 
 impl HeldLetter {
-    /// Returns the identity of the stored letter.
     pub(super) fn stored(&self) -> StoredLetter<'_> {
         StoredLetter { message: &self.message.id, inserted: self.inserted, text: &self.letter.text }
     }

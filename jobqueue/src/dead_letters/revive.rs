@@ -34,7 +34,6 @@ struct RevivedJob {
     blobs: Vec<StoredReference>,
 }
 
-/// The content of a letter.
 enum LetterContent {
     Job(Box<Envelope>),
     /// A text that is put back unchanged, except for its copy number.
@@ -102,9 +101,6 @@ impl DeadLetterQueue {
     /// Deletes a copy of a dead letter. A blob that is too large to be copied stays: it belongs to the
     /// original message, and the other letter refers to it too. If a worker with a higher limit has copied
     /// the blob, a sweep removes the copy.
-    ///
-    /// # Errors
-    /// As for [`discard`](Self::discard).
     pub(super) async fn discard_copy(&self, held: &HeldLetter) -> Result<Option<Error>, (Certainty, Error)> {
         let mut own = held.references();
         own.retain(|reference| reference.size <= MAX_COPIED_BYTES);

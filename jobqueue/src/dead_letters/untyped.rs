@@ -25,7 +25,6 @@ const BY_STATE: [MessageState; 5] = [
     MessageState::Running,
 ];
 
-/// The storage's own record of a letter.
 pub(crate) struct StorageRecord<'l> {
     /// The id that the message had in its queue if it is known, else the id of the letter.
     pub(crate) id: &'l MessageId,
@@ -138,7 +137,6 @@ impl DeadLetterQueue {
         Ok(Some(found))
     }
 
-    /// Returns the letter that a peeked message shows.
     fn shown(&self, message: &PeekedMessage) -> DeadLetter {
         let id = message.original_id.as_ref().unwrap_or(&message.id);
         let record = StorageRecord { id, inserted: message.inserted, cause: message.dead.as_ref() };

@@ -71,7 +71,6 @@ impl Executor {
     }
 }
 
-/// A job on its way to its handler.
 struct Preparation<'a> {
     executor: &'a Executor,
     leased_job: &'a LeasedJob,

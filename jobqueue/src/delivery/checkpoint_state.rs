@@ -13,7 +13,6 @@ pub(super) struct CheckpointState {
     stored: Mutex<StoredState>,
 }
 
-/// The checkpoint as this delivery has read and changed it.
 #[derive(Debug, Default)]
 pub(super) struct KnownCheckpoint {
     /// The checkpoint with all changes, including those that the next change will save.

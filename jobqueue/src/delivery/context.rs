@@ -59,7 +59,6 @@ struct ContextInner {
     stop: StopToken,
     /// The run in the worker's record, if the worker keeps a record.
     run: Option<Arc<Run>>,
-    /// The handler's output for the hooks.
     output: Mutex<HandlerOutput>,
 }
 

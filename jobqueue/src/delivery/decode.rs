@@ -34,7 +34,6 @@ const NO_HISTORY_SPACE: &str =
 /// the payload and the checkpoint.
 const EXTERNAL_HISTORY_RESERVE: usize = 4_096;
 
-/// A message as it was received.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) leased: LeasedMessage,
@@ -84,7 +83,6 @@ pub(crate) fn lease_only(core: &Arc<QueueCore>, incoming: Incoming, kinds: &dyn 
     inspect(core, incoming, kinds).0
 }
 
-/// Returns the payload of a job that may run; `None` if the payload is in a blob.
 pub(super) fn inline_payload(leased_job: &LeasedJob) -> Option<Result<Bytes, NotRun>> {
     let checks = &leased_job.core.claim_checks;
     let data = leased_job.with_envelope(|event| checks.inline(&event.payload)).flatten()?;

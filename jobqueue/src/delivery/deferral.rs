@@ -140,7 +140,6 @@ fn waits_for(job: &LeasedJob, causes: &[DeferralCause]) -> bool {
         .unwrap_or(false)
 }
 
-/// The result of deferring a message.
 #[derive(Debug)]
 pub(crate) enum DeferOutcome {
     /// The message is put back for this time.

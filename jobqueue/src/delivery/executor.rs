@@ -133,7 +133,6 @@ impl Executor {
     }
 }
 
-/// The result of a delivery.
 #[derive(Debug)]
 pub(crate) struct DeliveryReport {
     /// The job; `None` if the message could not be read as one.

@@ -66,7 +66,6 @@ pub(crate) enum Content {
     Unreadable(Box<UnreadableText>),
 }
 
-/// A text that is not an event.
 #[derive(Debug, Clone)]
 pub(crate) struct UnreadableText {
     /// `None` if the storage could not read the text at all.
@@ -164,7 +163,6 @@ impl LeasedJob {
         });
     }
 
-    /// Returns the trace context of the message, and its `tracestate`.
     pub(crate) fn sender(&self) -> (Option<TraceContext>, Option<String>) {
         let sender = |envelope: &Envelope| (self.sender_of(envelope), state_of(envelope));
         self.with_envelope(sender).unwrap_or_default()

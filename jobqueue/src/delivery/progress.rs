@@ -47,7 +47,6 @@ async fn known_checkpoint(job: &LeasedJob) -> Result<MappedMutexGuard<'_, KnownC
     Ok(MutexGuard::map(known, Option::get_or_insert_default))
 }
 
-/// Returns whether the checkpoint is in a blob.
 pub(super) fn has_stored_checkpoint(job: &LeasedJob) -> bool {
     let is_stored = |envelope: &Envelope| matches!(envelope.history.checkpoint, Some(Checkpoint::Stored(_)));
     job.with_envelope(is_stored).unwrap_or(false)

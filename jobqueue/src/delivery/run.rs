@@ -44,7 +44,6 @@ enum HandlerEnd {
     Shutdown,
 }
 
-/// The result of a handler, or its panic.
 type Returned = Result<Result<(), BoxError>, Box<dyn Any + Send>>;
 
 impl HandlerEnd {

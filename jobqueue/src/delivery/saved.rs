@@ -12,7 +12,6 @@ use crate::error::{Error, ErrorKind};
 /// The checkpoint of a message: one JSON document for progress and steps.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Saved {
-    /// The progress that the handler saved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) progress: Option<Box<RawValue>>,
     /// The results of finished steps, by name.

@@ -81,7 +81,6 @@ struct Settlement<'a> {
 }
 
 impl Settlement<'_> {
-    /// Applies the disposition to the message.
     async fn perform(&mut self, disposition: Disposition) -> Result<Outcome, Error> {
         let leased_job = self.leased_job;
         if !matches!(disposition, Disposition::Complete | Disposition::Abandon) {

@@ -54,7 +54,6 @@ impl OrderHook {
     }
 }
 
-/// A delivery that waits for its turn.
 struct OrderedDelivery<'a> {
     arrived: Instant,
     leased_job: &'a LeasedJob,

@@ -136,7 +136,6 @@ impl QueueCore {
         })
     }
 
-    /// Opens an existing queue.
     pub(crate) async fn open_existing(
         storage: &Storage,
         name: QueueName,
@@ -217,7 +216,6 @@ impl QueueCore {
         self.storage.observers()
     }
 
-    /// Returns the settings of the last refresh.
     pub(crate) fn settings(&self) -> Arc<QueueSettings> {
         self.settings.last_read()
     }
@@ -241,7 +239,6 @@ impl QueueCore {
         Some(self.runtime().spawn(reading))
     }
 
-    /// Returns the terms of the lease of a message whose type declares `defaults`.
     pub(crate) fn terms(&self, settings: &QueueSettings, defaults: &MessageDefaults) -> LeaseTerms {
         LeaseTerms {
             visibility: settings.timeout,

@@ -101,7 +101,6 @@ fn lease_next<'q>(
     })
 }
 
-/// Decodes the payload, or returns the disposition of the message.
 fn read_payload<M: QueueMessage>(leased_job: &LeasedJob, data: &[u8]) -> Result<(M, JobInfo), Disposition> {
     let (version, media_type) = leased_job.payload_form();
     match (decode_any_version::<M>(version, media_type.as_deref(), data), leased_job.info()) {

@@ -129,7 +129,6 @@ impl Storage {
         &self.transaction_containers
     }
 
-    /// Returns the listeners and the tracer.
     pub(crate) fn observers(&self) -> &Arc<Observers> {
         &self.observers
     }

@@ -68,8 +68,6 @@ impl BackgroundTask {
     }
 }
 
-/// Starts the task that writes the journal of a worker's ended jobs. Returns `None` if the worker keeps no
-/// journal.
 pub(super) fn start_journal(state: &WorkerState) -> Option<BackgroundTask> {
     let retention = state.options.journal_retention?;
     let storage = &state.delivery_state.storage;

@@ -366,10 +366,8 @@ impl Poller {
     }
 }
 
-/// The answer to a request, or to all requests of one round.
 #[derive(Debug, Default)]
 struct Fetched {
-    /// The number of messages.
     messages: usize,
     /// The time until the next message becomes visible, if the storage knows it.
     next_visible_in: Option<Duration>,

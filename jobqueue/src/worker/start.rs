@@ -45,7 +45,6 @@ const SETTLE_TIME: Duration = Duration::from_secs(1);
 const CONCURRENT_OPENS: usize = 32;
 /// The time for which the start retries to open a queue.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pauses between the tries.
 const START_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(2));
 
 /// Runs handlers for the messages of its queues.
@@ -296,7 +295,6 @@ async fn stop_deliveries(state: &WorkerState) {
     }
 }
 
-/// Returns the report of a worker that has ended, or the error that ended it.
 fn final_result(state: &WorkerState, report: Report) -> Result<Report, Error> {
     crate::log::info!(?report, "worker stopped");
     state.take_failure().map_or(Ok(report), |error| Err(error.into()))

@@ -41,7 +41,6 @@ impl WorkerState {
         drop(self.journal.set(Arc::clone(journal)));
     }
 
-    /// Records an ended delivery in the report, the health, the journal and the worker's record.
     pub(super) fn record(&self, queue: &QueueName, report: &DeliveryReport) {
         let DeliveryReport { job, outcome, ran, error, .. } = report;
         self.report().count(report);

@@ -90,7 +90,6 @@ pub(in crate::worker) struct LimitSettings {
     handlers: BTreeMap<&'static str, HandlerLimits>,
 }
 
-/// The limits of one handler, found by its kind.
 #[derive(Debug)]
 pub(super) struct HandlerLimit {
     /// The index of the handler's count, if its concurrency is limited.
@@ -168,7 +167,6 @@ impl LimitSettings {
         Ok(())
     }
 
-    /// Applies the limits to the queues.
     pub(super) fn resolve<W>(&self, concurrency: usize, registry: &Registry) -> Resolved<W> {
         let mut counts = Vec::new();
         let mut handlers = BTreeMap::new();
@@ -192,7 +190,6 @@ impl LimitSettings {
         Resolved { shares: Shares::new(concurrency, queues, counts), handlers, rates }
     }
 
-    /// Returns the entries of the queues for the record of a worker with this concurrency.
     pub(in crate::worker) fn record_entries(
         &self,
         concurrency: usize,

@@ -27,7 +27,6 @@ pub(in crate::worker) struct Slots {
     core: Arc<Core>,
 }
 
-/// The slots that one queue of the worker can use.
 #[derive(Debug, Clone)]
 pub(in crate::worker) struct QueueSlots {
     core: Arc<Core>,
