@@ -67,7 +67,7 @@ pub use dead_envelope::{UNREADABLE_SOURCE, unwrap_unreadable};
 pub(crate) use dead_letter::dead_letter_by_hand;
 pub use dead_letter_hook::DeadLettered;
 pub use decode::discard_forged_history;
-pub(crate) use decode::{Incoming, Kinds, decode, event_of_raw, lease_only};
+pub(crate) use decode::{Incoming, Kinds, decode, event_of_raw, inspect};
 pub(crate) use deferral::{DeferOutcome, DeferralCause, defer};
 pub(crate) use disposition::{Disposition, NotRun, Rejection};
 pub(crate) use durable::COMPLETED;
