@@ -9,13 +9,13 @@ use tokio::time::{Instant, timeout_at};
 use super::held::HeldLetter;
 use super::letter::{DeadLetter, DeadLetterEntry};
 use super::untyped::DeadLetterQueue;
-use crate::delivery::{HistoryTrim, add_past_dead_letter, event_of_raw, record_redrive, unwrap_unreadable};
+use crate::delivery::{add_past_dead_letter, event_of_raw, fit_shortened, record_redrive, unwrap_unreadable};
 use crate::envelope::{
     DeadLetterNote, Envelope, Parsed, Payload, RAW_KIND, StoredReference, UNREADABLE_KIND, parse,
 };
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{forget_message, is_in_order, renumber, restamp};
-use crate::queue_core::{MAX_COPIED_BYTES, copy_blobs, fit, payload_error, remove_blobs};
+use crate::queue_core::{MAX_COPIED_BYTES, copy_blobs, payload_error, remove_blobs};
 use crate::send::send_error;
 use crate::storage::{
     Certainty, ExpiredReceipt, MessageId, MessageRef, PutMessage, StoreError, StoreErrorKind, Tries,
@@ -256,25 +256,12 @@ impl DeadLetterQueue {
     /// Renders the text like a send. Stores the payload in a blob first if the message has no room for it.
     async fn fit(&self, envelope: &mut Envelope, blobs: &mut Vec<StoredReference>) -> Result<String, Error> {
         let encoding = self.core.fresh_settings().await.encoding;
-        let mut trim = HistoryTrim::new();
-        loop {
-            let payload = envelope.payload.clone();
-            match fit(&self.core, envelope, encoding, u64::MAX) {
-                Err(error)
-                    if error.kind() == ErrorKind::TooLarge && trim.next_step(&mut envelope.history) =>
-                {
-                    envelope.payload = payload;
-                }
-                Err(error) => return Err(error),
-                Ok((text, blob)) => {
-                    if let Some((reference, data)) = blob {
-                        blobs.push(reference.clone());
-                        self.core.claim_checks.store(&reference, data, None).await?;
-                    }
-                    return Ok(text);
-                }
-            }
+        let (text, blob) = fit_shortened(&self.core, envelope, encoding, |_| false)?;
+        if let Some((reference, data)) = blob {
+            blobs.push(reference.clone());
+            self.core.claim_checks.store(&reference, data, None).await?;
         }
+        Ok(text)
     }
 }
 

@@ -13,14 +13,14 @@ use tokio_util::task::TaskTracker;
 use super::checkpoint_state::CheckpointState;
 use super::message_changes::no_answer;
 use super::receipt_times::ReceiptTimes;
-use super::shrink_history::HistoryTrim;
+use super::shrink_history::fit_shortened;
 use crate::envelope::{Checkpoint, Envelope, EventDigest, Payload, StoredReference, state_of};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::group_log::InOrder;
 use crate::job::JobInfo;
 use crate::job::outcome::Reason;
 use crate::lease::Lease;
-use crate::queue_core::{QueueCore, fit};
+use crate::queue_core::QueueCore;
 use crate::settings::{JobLimits, QueueSettings};
 use crate::storage::LeasedMessage;
 use crate::sync::lock;
@@ -285,29 +285,15 @@ impl LeasedJob {
     pub(super) fn render(&self, envelope: &mut Envelope) -> Result<Rendered, Error> {
         envelope.history.delivery = self.dequeue_count;
         let mut blobs = Vec::new();
-        let mut trim = HistoryTrim::new();
         let large = |json: &String| json.len() > MAX_INLINE_CHECKPOINT;
         if matches!(&envelope.history.checkpoint, Some(Checkpoint::Inline(json)) if large(json)) {
             self.move_checkpoint_out(envelope, &mut blobs);
         }
-        loop {
-            let payload = envelope.payload.clone();
-            match fit(&self.core, envelope, self.settings.encoding, u64::MAX) {
-                Ok((text, blob)) => {
-                    blobs.extend(blob);
-                    return Ok(Rendered { text, blobs });
-                }
-                Err(error) if error.kind() != ErrorKind::TooLarge => return Err(error),
-                Err(error) => {
-                    envelope.payload = payload;
-                    let has_changed = self.move_checkpoint_out(envelope, &mut blobs)
-                        || trim.next_step(&mut envelope.history);
-                    if !has_changed {
-                        return Err(error);
-                    }
-                }
-            }
-        }
+        let (text, blob) = fit_shortened(&self.core, envelope, self.settings.encoding, |envelope| {
+            self.move_checkpoint_out(envelope, &mut blobs)
+        })?;
+        blobs.extend(blob);
+        Ok(Rendered { text, blobs })
     }
 
     /// Moves the checkpoint from the message to a blob. Returns false if there is none to move.

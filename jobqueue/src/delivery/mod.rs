@@ -82,6 +82,6 @@ pub use progress::CheckpointOutcome;
 pub(crate) use progress::{load_saved, save_progress};
 pub(crate) use registry::{QueueHandlers, Registry};
 pub(crate) use saved::{from_json, to_json};
-pub(crate) use shrink_history::HistoryTrim;
+pub(crate) use shrink_history::fit_shortened;
 pub(crate) use slot::{DeliverySlot, MessageClass};
 pub(crate) use state::{DeliveryOptions, DeliveryState, Snooze};
