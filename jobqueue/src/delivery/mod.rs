@@ -73,7 +73,7 @@ pub(crate) use disposition::{Disposition, NotRun, Rejection};
 pub(crate) use durable::COMPLETED;
 pub(crate) use executor::{DeliveryReport, Executor};
 pub(crate) use handler_output::HandlerOutput;
-pub(crate) use hook::{AdmissionContext, Hook, HookAnswer, HookContext};
+pub(crate) use hook::{AdmissionContext, Hook, HookAnswer, HookContext, JobEnd};
 pub(crate) use leased_job::LeasedJob;
 pub(crate) use order_position::{MAX_UNLOGGED_DELAY, end_turn, is_done_in_order, keep_expected, position_of};
 pub(crate) use past_dead_letters::add_past_dead_letter;
