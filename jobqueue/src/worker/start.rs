@@ -17,7 +17,7 @@ use super::background::{Background, BackgroundContext, BackgroundTask, start_jou
 use super::deliveries::Deliveries;
 use super::health::WorkerHealth;
 use super::limits::Slots;
-use super::pacing::Pacing;
+use super::pacing::{Circuit, UnknownRatio};
 use super::poller::Poller;
 use super::presence_task::PresenceTask;
 use super::report::Report;
@@ -227,14 +227,14 @@ impl RunningWorker {
         for (number, (core, handlers)) in queues.into_iter().enumerate() {
             let snooze = Arc::<Snooze>::default();
             let circuit = state.options.circuit.map(|rules| rules.beyond_chunks_of(handlers.largest_chunk()));
-            let pacing = Arc::new(Pacing::new(circuit, &state.rejections, &snooze));
             let delivery_state = Arc::clone(&state.delivery_state);
             let deletions = Deletions::new(&core, &self.tasks, &self.abort);
             let executor = Executor { state: delivery_state, core, handlers, snooze, deletions, until_idle };
             let deliveries = Arc::new(Deliveries {
                 state: Arc::clone(state),
                 executor,
-                pacing,
+                circuit: Arc::new(Circuit::new(circuit)),
+                unknown: UnknownRatio::default(),
                 activity: Arc::clone(&self.activity),
                 stop: self.stop.clone(),
                 abort: self.abort.clone(),

@@ -16,7 +16,8 @@ pub(super) struct WorkerState {
     pub(super) registry: Registry,
     pub(super) options: WorkerOptions,
     pub(super) health: WorkerHealth,
-    pub(super) rejections: Arc<Rejections>,
+    /// The rate limit that all queues of the worker share.
+    pub(super) rejections: Rejections,
     report: Mutex<Report>,
     failure: Mutex<Option<StoreError>>,
     /// The journal of ended jobs; empty if the worker keeps no journal.
@@ -28,7 +29,7 @@ impl WorkerState {
         Self {
             delivery_state: Arc::new(delivery_state),
             registry,
-            rejections: Arc::new(Rejections::new(options.rejections_per_second)),
+            rejections: Rejections::new(options.rejections_per_second),
             options,
             health: WorkerHealth::default(),
             report: Mutex::default(),

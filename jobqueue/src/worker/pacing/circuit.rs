@@ -164,7 +164,7 @@ impl Drop for Probe {
 }
 
 impl Circuit {
-    pub(super) fn new(rules: Option<CircuitBreaker>) -> Self {
+    pub(in crate::worker) fn new(rules: Option<CircuitBreaker>) -> Self {
         Self { rules, state: Mutex::default(), ended: Notify::new() }
     }
 
