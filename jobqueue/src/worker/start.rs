@@ -19,7 +19,7 @@ use super::health::WorkerHealth;
 use super::limits::Slots;
 use super::pacing::{Circuit, UnknownRatio};
 use super::poller::Poller;
-use super::presence_task::PresenceTask;
+use super::presence_task::start_record;
 use super::report::Report;
 use super::state::WorkerState;
 use crate::claim_check::{SweepOptions, sweep_containers};
@@ -167,8 +167,8 @@ impl Worker {
         let mut running = RunningWorker::new(self.state, until_idle);
         let state = Arc::clone(&running.state);
         let queues = open_queues(&state).await?;
-        running.presence = PresenceTask::start(&state, until_idle);
-        running.journal = start_journal(&state);
+        running.background_tasks.extend(start_record(&state, until_idle));
+        running.background_tasks.extend(start_journal(&state));
         running.start_pollers(queues);
         let runtime = state.delivery_state.storage.runtime();
         for start in self.background {
@@ -190,8 +190,7 @@ struct RunningWorker {
     abort: CancellationToken,
     pollers: TaskTracker,
     tasks: TaskTracker,
-    presence: Option<PresenceTask>,
-    journal: Option<BackgroundTask>,
+    background_tasks: Vec<BackgroundTask>,
     /// Ends the leases, because a handler that blocks its thread cannot be dropped.
     _leases_end_when_dropped: ScopeGuard<Arc<WorkerState>, fn(Arc<WorkerState>)>,
     _abort_when_dropped: DropGuard,
@@ -210,8 +209,7 @@ impl RunningWorker {
             activity: Arc::new(Activity::new(state.registry.0.len())),
             pollers: TaskTracker::new(),
             tasks: TaskTracker::new(),
-            presence: None,
-            journal: None,
+            background_tasks: Vec::new(),
             _leases_end_when_dropped: guard(Arc::clone(&state), end_leases),
             _abort_when_dropped: abort.clone().drop_guard(),
             _stop_when_dropped: stop.clone().drop_guard(),
@@ -258,30 +256,22 @@ impl RunningWorker {
     /// Stops the worker in the three steps of a shutdown. Returns its report, or the error that ended it.
     async fn shut_down(self) -> Result<Report, Error> {
         let Self { state, stop, pollers, tasks, .. } = &self;
-        begin_stopping(state, stop, self.presence.as_ref());
+        state.delivery_state.events.emit(|| Event::Stopping);
+        state.health.drain();
+        stop.cancel();
+        if let Some(tracker) = state.delivery_state.tracker() {
+            tracker.drain();
+        }
         // A request that hangs must not use up the time of the running handlers.
         let _ = tokio::time::timeout(BACKGROUND_TIMEOUT, pollers.wait()).await;
         stop_deliveries(state).await;
         tasks.close();
         let report = end_handlers(state, tasks).await;
         let state = Arc::clone(state);
-        if let Some(presence) = self.presence {
-            presence.end().await;
-        }
-        if let Some(journal) = self.journal {
-            journal.end().await;
+        for task in self.background_tasks {
+            task.end().await;
         }
         final_result(&state, report)
-    }
-}
-
-/// Stops fetching, and notifies all pollers and deliveries.
-fn begin_stopping(state: &WorkerState, stop: &CancellationToken, presence: Option<&PresenceTask>) {
-    state.delivery_state.events.emit(|| Event::Stopping);
-    state.health.drain();
-    stop.cancel();
-    if let Some(presence) = presence {
-        presence.drain();
     }
 }
 
