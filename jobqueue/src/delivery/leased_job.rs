@@ -259,12 +259,6 @@ impl LeasedJob {
         base.saturating_add(self.dequeue_count.into())
     }
 
-    /// Returns the size of the payload inside the message, in bytes.
-    pub(crate) fn payload_bytes(&self) -> u64 {
-        let bytes = |envelope: &Envelope| envelope.payload.inline().map_or(0, Bytes::len);
-        self.with_envelope(bytes).unwrap_or(0) as u64
-    }
-
     /// Returns the facts that handlers receive; `None` if the message is not an event.
     pub(crate) fn info(&self) -> Option<JobInfo> {
         self.with_envelope(|envelope| {

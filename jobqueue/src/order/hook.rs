@@ -130,7 +130,7 @@ impl OrderedDelivery<'_> {
                 TurnStep::Wait { ahead, overdue } => (ahead, overdue),
             };
             if parked.is_none() && self.leased_job.has_deliveries_left() {
-                parked = parking.park(self.leased_job.payload_bytes(), ahead);
+                parked = parking.park(ahead);
                 // A delivery without a parking space keeps its slot until it is put back: so the number of
                 // such deliveries is bounded, too.
                 if parked.is_some() {
