@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::checkpoint::to_json;
 use super::leased_job::LeasedJob;
-use super::saved::to_json;
 use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind};
 

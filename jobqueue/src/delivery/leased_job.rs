@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::checkpoint_state::CheckpointState;
+use super::checkpoint::CheckpointState;
 use super::message_changes::no_answer;
 use super::receipt_times::ReceiptTimes;
 use super::shrink_history::fit_shortened;

@@ -5,10 +5,9 @@ use serde_json::value::RawValue;
 use tokio::sync::{MappedMutexGuard, MutexGuard};
 use tokio::time::Instant;
 
-use super::checkpoint_state::KnownCheckpoint;
+use super::checkpoint::{KnownCheckpoint, Saved, to_json};
 use super::leased_job::LeasedJob;
 use super::message_changes::may_succeed_soon;
-use super::saved::{Saved, to_json};
 use crate::claim_check::MAX_CHECKPOINT_BYTES;
 use crate::clock::WITHOUT_END;
 use crate::envelope::{Checkpoint, Envelope};
