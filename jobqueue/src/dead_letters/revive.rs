@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, timeout_at};
 
 use super::held::HeldLetter;
-use super::letter::{DeadLetter, DeadLetterEntry};
+use super::letter::DeadLetter;
 use super::untyped::DeadLetterQueue;
 use crate::delivery::{add_past_dead_letter, event_of_raw, fit_shortened, record_redrive, unwrap_unreadable};
 use crate::envelope::{
@@ -189,14 +189,12 @@ impl DeadLetterQueue {
     /// Returns the content of a letter. A raw payload is a job if the id of its message is known: under
     /// another id, its handler would not find the effects that it has recorded.
     async fn content(&self, held: &HeldLetter) -> Result<LetterContent, Error> {
-        let (text, id) = match &held.entry {
-            DeadLetterEntry::External => {
-                (held.letter.text.clone(), held.original_id.as_ref().map(MessageId::as_str))
-            }
-            DeadLetterEntry::Event(envelope) => {
-                self.check_home(envelope)?;
-                match self.original_text(envelope).await? {
-                    None => return Ok(LetterContent::Job(envelope.clone())),
+        let (text, id) = match &held.event {
+            None => (held.letter.text.clone(), held.original_id.as_ref().map(MessageId::as_str)),
+            Some(event) => {
+                self.check_home(event)?;
+                match self.original_text(event).await? {
+                    None => return Ok(LetterContent::Job(event.clone())),
                     // The text was refused unread, so it is put back unchanged.
                     Some(text) => (text, None),
                 }
