@@ -49,7 +49,6 @@ pub(crate) struct LeasedJob {
     pub(super) end_is_stored: AtomicBool,
     /// The content that the handler's transaction has written.
     pub(super) in_transaction: Mutex<Option<Content>>,
-    sender: OnceLock<Option<TraceContext>>,
     /// Locked from a change of the content until its text is stored, so that texts are stored in order.
     pub(crate) saving: tokio::sync::Mutex<()>,
     /// The position of a FIFO job in its group, computed once.
@@ -105,7 +104,6 @@ impl LeasedJob {
             ),
             in_transaction: Mutex::new(None),
             content: Mutex::new(content),
-            sender: OnceLock::new(),
             saving: tokio::sync::Mutex::new(()),
             in_order: OnceLock::new(),
             checkpoints: CheckpointState::default(),
@@ -164,7 +162,7 @@ impl LeasedJob {
     }
 
     pub(crate) fn sender(&self) -> (Option<TraceContext>, Option<String>) {
-        let sender = |envelope: &Envelope| (self.sender_of(envelope), state_of(envelope));
+        let sender = |envelope: &Envelope| (sender_of(envelope), state_of(envelope));
         self.with_envelope(sender).unwrap_or_default()
     }
 
@@ -192,10 +190,6 @@ impl LeasedJob {
             process,
             messages_of: sender.as_slice(),
         })
-    }
-
-    fn sender_of(&self, envelope: &Envelope) -> Option<TraceContext> {
-        *self.sender.get_or_init(|| envelope.traceparent.as_deref().and_then(TraceContext::parse))
     }
 
     pub(crate) fn content(&self) -> MutexGuard<'_, Content> {
@@ -262,7 +256,7 @@ impl LeasedJob {
     /// Returns the facts that handlers receive; `None` if the message is not an event.
     pub(crate) fn info(&self) -> Option<JobInfo> {
         self.with_envelope(|envelope| {
-            let sender = self.sender_of(envelope);
+            let sender = sender_of(envelope);
             let runtime = self.core.runtime();
             let trace = sender.map_or_else(|| TraceContext::root(runtime), |sender| sender.child(runtime));
             let mut job = envelope.job(self.core.name.clone(), trace);
@@ -315,4 +309,8 @@ impl LeasedJob {
     pub(crate) fn references(&self) -> Vec<StoredReference> {
         self.with_envelope(Envelope::references).unwrap_or_default()
     }
+}
+
+fn sender_of(envelope: &Envelope) -> Option<TraceContext> {
+    envelope.traceparent.as_deref().and_then(TraceContext::parse)
 }

@@ -16,7 +16,7 @@ use super::activity::Activity;
 use super::background::{Background, BackgroundContext, BackgroundTask, start_journal};
 use super::deliveries::Deliveries;
 use super::health::WorkerHealth;
-use super::limits::Slots;
+use super::limits::QueueSlots;
 use super::pacing::{Circuit, UnknownRatio};
 use super::poller::Poller;
 use super::presence_task::start_record;
@@ -221,8 +221,8 @@ impl RunningWorker {
 
     fn start_pollers(&self, queues: Vec<(Arc<QueueCore>, Arc<QueueHandlers>)>) {
         let (state, until_idle) = (&self.state, self.until_idle);
-        let slots = Slots::new(state.options.concurrency, &state.options.limits, &state.registry);
-        for (number, (core, handlers)) in queues.into_iter().enumerate() {
+        let slots = QueueSlots::of_all(state.options.concurrency, &state.options.limits, &state.registry);
+        for (number, ((core, handlers), slots)) in queues.into_iter().zip(slots).enumerate() {
             let snooze = Arc::<Snooze>::default();
             let circuit = state.options.circuit.map(|rules| rules.beyond_chunks_of(handlers.largest_chunk()));
             let delivery_state = Arc::clone(&state.delivery_state);
@@ -238,7 +238,7 @@ impl RunningWorker {
                 abort: self.abort.clone(),
                 tasks: self.tasks.clone(),
             });
-            let poller = Poller { number, slots: slots.of_queue(number), deliveries, until_idle };
+            let poller = Poller { number, slots, deliveries, until_idle };
             let runtime = state.delivery_state.storage.runtime();
             drop(runtime.spawn(self.pollers.track_future(poller.run())));
         }
