@@ -257,26 +257,15 @@ impl QueueCore {
         let requested = Instant::now();
         let since = self.observers().trace().then(SystemTime::now);
         let received = self.store().get(&self.name, options).await;
-        self.emit_received(requested, since, received.as_ref());
-        Ok((received?, requested))
-    }
-
-    /// Emits the event for an answer to a request for messages.
-    fn emit_received(
-        &self,
-        requested: Instant,
-        since: Option<SystemTime>,
-        received: Result<&Received, &StoreError>,
-    ) {
         let (queue, observers) = (&self.name, self.observers());
-        let messages = received.map_or(0, |received| received.messages.len());
+        let messages = received.as_ref().map_or(0, |received| received.messages.len());
         if let Some(since) = since {
-            let error = received.err().map(|error| error.kind().as_str());
+            let error = received.as_ref().err().map(|error| error.kind().as_str());
             observers.span(|| Step::Receive { queue, since, messages }).end(None, error);
         }
-        if received.is_ok() {
-            observers.emit(|| Event::Received { queue: queue.clone(), messages, took: requested.elapsed() });
-        }
+        let received = received?;
+        observers.emit(|| Event::Received { queue: queue.clone(), messages, took: requested.elapsed() });
+        Ok((received, requested))
     }
 
     /// Returns the pauses between requests to an empty queue, of at most `max` each.

@@ -81,6 +81,6 @@ pub(super) fn start_journal(state: &WorkerState) -> Option<BackgroundTask> {
     let task = LeaseRenewer::spawn_detached(storage.runtime(), write)
         .inspect_err(|error| crate::log::warn!(%error, "no history is kept"))
         .ok()?;
-    state.set_journal(&buffer);
+    drop(state.journal.set(buffer));
     Some(BackgroundTask::new(ended, task))
 }

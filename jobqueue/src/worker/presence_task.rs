@@ -43,7 +43,7 @@ pub(super) fn start_record(state: &WorkerState, until_idle: bool) -> Option<Back
         }
     };
     let task = task.inspect_err(|error| crate::log::debug!(%error, "the worker has no record")).ok()?;
-    state.delivery_state.set_tracker(&tracker);
+    drop(state.delivery_state.tracker.set(tracker));
     Some(BackgroundTask::new(ended, task))
 }
 

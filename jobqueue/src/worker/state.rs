@@ -21,7 +21,7 @@ pub(super) struct WorkerState {
     report: Mutex<Report>,
     failure: Mutex<Option<StoreError>>,
     /// The journal of ended jobs; empty if the worker keeps no journal.
-    journal: OnceLock<Arc<JournalBuffer>>,
+    pub(super) journal: OnceLock<Arc<JournalBuffer>>,
 }
 
 impl WorkerState {
@@ -36,10 +36,6 @@ impl WorkerState {
             failure: Mutex::default(),
             journal: OnceLock::new(),
         }
-    }
-
-    pub(super) fn set_journal(&self, journal: &Arc<JournalBuffer>) {
-        drop(self.journal.set(Arc::clone(journal)));
     }
 
     pub(super) fn record(&self, queue: &QueueName, report: &DeliveryReport) {

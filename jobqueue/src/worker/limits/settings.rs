@@ -86,8 +86,8 @@ impl HandlerLimits {
 
 #[derive(Debug, Default)]
 pub(in crate::worker) struct LimitSettings {
-    queues: BTreeMap<String, QueueLimits>,
-    handlers: BTreeMap<&'static str, HandlerLimits>,
+    pub(in crate::worker) queues: BTreeMap<String, QueueLimits>,
+    pub(in crate::worker) handlers: BTreeMap<&'static str, HandlerLimits>,
 }
 
 #[derive(Debug)]
@@ -107,14 +107,6 @@ pub(super) struct Resolved<W> {
 }
 
 impl LimitSettings {
-    pub(in crate::worker) fn limit_queue(&mut self, queue: String, limits: QueueLimits) {
-        self.queues.insert(queue, limits);
-    }
-
-    pub(in crate::worker) fn limit_handler(&mut self, kind: &'static str, limits: HandlerLimits) {
-        self.handlers.insert(kind, limits);
-    }
-
     /// Checks that every limit has a queue or a handler, and lets at least one job run.
     pub(in crate::worker) fn check(&self, registry: &Registry) -> Result<(), Error> {
         let fail = |text: String| Err(Error::new(ErrorKind::Configuration, text));

@@ -110,8 +110,9 @@ impl QueueSlots {
         // the other.
         loop {
             let token = rate.take().await;
-            if let Some(slot) = self.try_take_slot() {
-                return slot.with(token);
+            let grant = lock(&self.core.shares).grant(self.queue);
+            if let Some(grant) = grant {
+                return self.slot_of(grant).with(token);
             }
             drop(token);
             let slot = self.wait_for_slot(has_message).await;
@@ -121,11 +122,6 @@ impl QueueSlots {
             drop(slot);
             self.fetched();
         }
-    }
-
-    fn try_take_slot(&self) -> Option<Slot> {
-        let grant = lock(&self.core.shares).grant(self.queue)?;
-        Some(self.slot_of(grant))
     }
 
     fn slot_of(&self, grant: Grant) -> Slot {
