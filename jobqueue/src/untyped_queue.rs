@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::claim_check::{ClaimChecks, DEFAULT_MAX_PAYLOAD_BYTES};
 use crate::clock::parse_rfc3339;
 use crate::dead_letters::DeadLetterQueue;
-use crate::delivery::{Incoming, Kinds, LeasedJob, lease_only};
+use crate::delivery::{Incoming, Kinds, LeasedJob, inspect};
 use crate::envelope::{Envelope, StoredReference};
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{forget_message, is_in_order};
@@ -31,6 +31,13 @@ const CONCURRENT_RELEASES: usize = 16;
 /// The reason if a request of an inspection failed and may have leased messages.
 const ANSWER_LOST: &str =
     "a request for messages failed and may have hidden some until their lease is over; try again then";
+
+/// The kinds and versions of all messages.
+const EVERY_KIND: Kinds<'static> = Kinds {
+    of_raw: None,
+    find: &|_: &str| Some((u32::MAX, MessageDefaults::new())),
+    unknown: "it is of no kind",
+};
 
 /// A queue that was opened without its message type.
 #[derive(Debug)]
@@ -137,7 +144,7 @@ impl UntypedQueue {
                     look(&leased);
                 }
                 let incoming = Incoming { leased, requested, settings: Arc::clone(&settings) };
-                held.push(lease_only(&self.core, incoming, &AnyKind));
+                held.push(inspect(&self.core, incoming, &EVERY_KIND).0);
             }
         }
         let release = async |leased_job: LeasedJob| {
@@ -194,27 +201,6 @@ impl UntypedQueue {
 pub fn time_of(not_before: &str) -> Result<SystemTime, Error> {
     let text = "the attribute `notbefore` is not an RFC 3339 time";
     parse_rfc3339(not_before).ok_or_else(|| Error::new(ErrorKind::Invalid, text))
-}
-
-/// Accepts messages of every kind and version.
-struct AnyKind;
-
-impl Kinds for AnyKind {
-    fn of_raw(&self) -> Option<&'static str> {
-        None
-    }
-
-    fn newest(&self, _: &str) -> Option<u32> {
-        Some(u32::MAX)
-    }
-
-    fn defaults(&self, _: &str) -> MessageDefaults {
-        MessageDefaults::new()
-    }
-
-    fn unknown(&self) -> &'static str {
-        "it is of no kind"
-    }
 }
 
 /// Reads the blob of a payload or a checkpoint of a message in `queue`: at most 32 MiB.

@@ -336,7 +336,6 @@ impl MetadataReader<'_> {
         value
     }
 
-    /// Reads a version, if the metadata has this name.
     fn version(&mut self, name: &'static str, allowed: &'static str) -> Option<u32> {
         let text = self.metadata.get(name)?;
         let version = text.trim().parse().ok().filter(|version| *version > 0);
@@ -346,7 +345,6 @@ impl MetadataReader<'_> {
         version
     }
 
-    /// Reads a time, if the metadata has this name.
     fn moment(&mut self, name: &'static str, allowed: &'static str) -> Option<SystemTime> {
         let time = parse_rfc3339(self.metadata.get(name)?.trim());
         if time.is_none() {

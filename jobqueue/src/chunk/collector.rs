@@ -184,7 +184,6 @@ impl<M> Chunk<M> {
         jobs
     }
 
-    /// Gives a running job its verdict.
     pub(super) fn end_one(&self, number: usize, verdict: Result<(), JobError>) {
         let waker = lock(&self.state).members[number].end(Ok(verdict));
         if let Some(waker) = waker {

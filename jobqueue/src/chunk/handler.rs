@@ -40,7 +40,6 @@ pub trait ChunkHandler<Arguments>: Send + Sync + 'static {
     fn check(states: &States) -> Result<(), ExtractError>;
 }
 
-/// A running call of the function.
 pub(super) type ChunkFuture = BoxFuture<'static, Result<(), JobError>>;
 
 /// Seals [`ChunkHandler`]: other crates cannot name the type.

@@ -4,7 +4,6 @@ use std::collections::HashSet;
 use std::time::SystemTime;
 
 use super::held::{HeldLetter, PassAction};
-use super::letter::DeadLetterEntry;
 use crate::delivery::DeathOf;
 use crate::envelope::{EventDigest, Sha256Digest, UNREADABLE_KIND};
 
@@ -38,7 +37,7 @@ impl SeenLetters {
     /// So a letter is a duplicate only if it existed before the pass `began`, or if it records a
     /// dead-lettering that was handled.
     pub(crate) fn role(&self, held: &HeldLetter, began: Option<SystemTime>) -> LetterRole {
-        if death(held).is_some_and(|death| self.deaths.contains(&death)) {
+        if held.letter.death.as_ref().is_some_and(|death| self.deaths.contains(death)) {
             return LetterRole::Duplicate;
         }
         self.role_of(LetterKey::of(held), began.is_some_and(|began| held.inserted < began))
@@ -57,7 +56,7 @@ impl SeenLetters {
 
     /// Records that a letter was handled, and whether its job is in its queue again.
     pub(crate) fn done(&mut self, held: &HeldLetter, action: PassAction) {
-        self.deaths.extend(death(held));
+        self.deaths.extend(held.letter.death.clone());
         if matches!(action, PassAction::PutBack | PassAction::ReportPutBack) {
             self.put_back.insert(LetterKey::of(held));
         }
@@ -74,31 +73,24 @@ pub(super) enum LetterKey {
 
 impl LetterKey {
     pub(super) fn of(held: &HeldLetter) -> Self {
-        match &held.entry {
-            DeadLetterEntry::Event(event) if *event.kind != *UNREADABLE_KIND => Self::Event(event.digest()),
-            DeadLetterEntry::Event(event) => Self::Text(event.payload.digest()),
-            DeadLetterEntry::External => Self::Text(Sha256Digest::of(held.letter.text.as_bytes())),
+        match &held.event {
+            Some(event) if *event.kind != *UNREADABLE_KIND => Self::Event(event.digest()),
+            Some(event) => Self::Text(event.payload.digest()),
+            None => Self::Text(Sha256Digest::of(held.letter.text.as_bytes())),
         }
-    }
-}
-
-fn death(held: &HeldLetter) -> Option<DeathOf> {
-    match &held.entry {
-        DeadLetterEntry::Event(event) => DeathOf::of(event),
-        DeadLetterEntry::External => None,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::letter::event_of;
     use super::*;
 
     #[test]
     fn letter_without_copies_is_no_duplicate_whatever_its_time() {
         let key = || {
             let text = r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","data":1}"#;
-            let DeadLetterEntry::Event(event) = DeadLetterEntry::read(text) else { panic!("an event") };
-            LetterKey::Event(event.digest())
+            LetterKey::Event(event_of(text).unwrap().digest())
         };
         for (may_have_copies, role) in [(true, LetterRole::Duplicate), (false, LetterRole::Leave)] {
             let mut seen = SeenLetters::new(may_have_copies);

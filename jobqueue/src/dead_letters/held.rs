@@ -4,9 +4,9 @@ use std::time::SystemTime;
 
 use tokio::time::Instant;
 
-use super::letter::{DeadLetter, DeadLetterEntry};
+use super::letter::DeadLetter;
 use crate::delivery::StoredLetter;
-use crate::envelope::StoredReference;
+use crate::envelope::{Envelope, StoredReference};
 use crate::group_log::is_in_order;
 use crate::storage::{MessageId, MessageRef};
 
@@ -25,13 +25,11 @@ pub enum PassAction {
 }
 
 impl PassAction {
-    /// Returns whether the action changes nothing.
     pub(super) fn only_reports(self) -> bool {
         matches!(self, Self::Report | Self::ReportPutBack)
     }
 }
 
-/// A letter that the pass has leased.
 pub(crate) struct HeldLetter {
     pub(crate) message: MessageRef,
     /// The end of the lease, after which other clients can lease the letter.
@@ -39,7 +37,8 @@ pub(crate) struct HeldLetter {
     /// The time of the lease by the storage's clock, and the time at which this process received the letter.
     pub(super) leased_at: SystemTime,
     pub(super) received: Instant,
-    pub(super) entry: DeadLetterEntry,
+    /// `None` for a message of another program.
+    pub(super) event: Option<Box<Envelope>>,
     pub(crate) letter: DeadLetter,
     pub(crate) inserted: SystemTime,
     /// The id that the message had in its queue, if the storage returns it.
@@ -54,15 +53,14 @@ impl HeldLetter {
         self.leased_at + self.received.elapsed()
     }
 
-    /// Returns the identity of the stored letter.
     pub(super) fn stored(&self) -> StoredLetter<'_> {
         StoredLetter { message: &self.message.id, inserted: self.inserted, text: &self.letter.text }
     }
 
     /// Returns the group in which the job is ordered; `None` for a job without order.
     pub(super) fn ordering_group(&self) -> Option<String> {
-        match &self.entry {
-            DeadLetterEntry::Event(envelope) if is_in_order(envelope) => envelope.key.clone(),
+        match &self.event {
+            Some(event) if is_in_order(event) => event.key.clone(),
             _ => self.group.clone(),
         }
     }
@@ -70,10 +68,7 @@ impl HeldLetter {
     /// Returns the blobs that belong to the dead letter. Excludes blobs referenced only by a text that the
     /// letter keeps, because other letters may keep the same text.
     pub(crate) fn references(&self) -> Vec<StoredReference> {
-        match &self.entry {
-            DeadLetterEntry::Event(envelope) => envelope.references(),
-            DeadLetterEntry::External => Vec::new(),
-        }
+        self.event.as_deref().map_or_else(Vec::new, Envelope::references)
     }
 
     /// Returns the bytes of the blobs that a redrive of the letter reads.

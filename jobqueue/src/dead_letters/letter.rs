@@ -247,18 +247,11 @@ fn in_snake_case(reason: &str) -> String {
     code
 }
 
-pub(super) enum DeadLetterEntry {
-    /// An event that a worker has stored.
-    Event(Box<Envelope>),
-    /// A message of another program, for instance a WebJobs host that shares the queue.
-    External,
-}
-
-impl DeadLetterEntry {
-    pub(crate) fn read(text: &str) -> Self {
-        match parse(text) {
-            Ok(Parsed::Event(envelope)) => Self::Event(envelope),
-            _ => Self::External,
-        }
+/// Returns the event that a worker has stored; `None` for a message of another program, for instance a
+/// WebJobs host that shares the queue.
+pub(super) fn event_of(text: &str) -> Option<Box<Envelope>> {
+    match parse(text) {
+        Ok(Parsed::Event(event)) => Some(event),
+        _ => None,
     }
 }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::duplicates::SeenLetters;
 use super::held::{HeldLetter, PassAction};
-use super::letter::{DeadLetter, DeadLetterEntry};
+use super::letter::{DeadLetter, event_of};
 use super::options::{DeadLetterOptions, RedriveReport};
 use super::pass_state::{Handled, LetterListener, MAX_CONCURRENT_LETTERS, Pass, PassListeners, Task};
 use super::untyped::{DeadLetterQueue, StorageRecord, unreadable};
@@ -226,13 +226,13 @@ impl DeadLetterQueue {
         }
         let id = original_id.as_ref().unwrap_or(&message.id);
         let record = StorageRecord { id, inserted, cause: dead.as_ref() };
-        let (entry, letter) = match &text {
+        let (event, letter) = match &text {
             Ok(text) => {
-                let entry = DeadLetterEntry::read(text);
-                let letter = self.letter(&entry, text, record);
-                (entry, letter)
+                let event = event_of(text);
+                let letter = self.letter(event.as_deref(), text, record);
+                (event, letter)
             }
-            Err(problem) => (DeadLetterEntry::External, self.letter_without_text(problem, &record)),
+            Err(problem) => (None, self.letter_without_text(problem, &record)),
         };
         let is_picked = pass.options.picks(&letter, pass.began.unwrap_or(inserted));
         // A letter that is selected by the id of its message is not compared by time: the clock of the worker
@@ -246,7 +246,7 @@ impl DeadLetterQueue {
         }
         let until = requested + granted.unwrap_or(LETTER_LEASE);
         let (leased_at, received) = (pass.now.unwrap_or(inserted), Instant::now());
-        Some(HeldLetter { message, until, leased_at, received, entry, letter, inserted, original_id, group })
+        Some(HeldLetter { message, until, leased_at, received, event, letter, inserted, original_id, group })
     }
 
     /// Returns whether a job was dead-lettered after the pass began, on storages where a letter has the
@@ -273,10 +273,10 @@ impl DeadLetterQueue {
             return Ok(Handled { is_copy: task.is_copy, payload_left: None });
         }
         // Another pass may have claimed another copy of the letter.
-        let claim = match &held.entry {
+        let claim = match &held.event {
             _ if task.is_copy => LetterClaim::Copy,
-            DeadLetterEntry::Event(letter) => claim_letter(&self.core, letter).await.map_err(not_applied)?,
-            DeadLetterEntry::External => LetterClaim::Repeated,
+            Some(event) => claim_letter(&self.core, event).await.map_err(not_applied)?,
+            None => LetterClaim::Repeated,
         };
         let discarded = match claim {
             LetterClaim::Copy => Some(self.discard_copy(held).await),

@@ -34,7 +34,6 @@ pub struct PassListeners<'l, 'f> {
     pub of_copies: &'l mut LetterListener<'f>,
 }
 
-/// A running pass through a dead-letter queue.
 pub(super) struct Pass<'p> {
     pub(super) seen: &'p mut SeenLetters,
     pub(super) options: &'p DeadLetterOptions,
@@ -43,7 +42,6 @@ pub(super) struct Pass<'p> {
     pub(super) began: Option<SystemTime>,
     /// The time at which the current page was leased, by the storage's clock.
     pub(super) now: Option<SystemTime>,
-    /// The ids of the letters that the pass has seen.
     pub(super) known_ids: HashSet<MessageId>,
     /// The earliest time for the next letter at the requested rate.
     pub(super) next_at: Instant,
@@ -195,7 +193,6 @@ pub(super) struct Handled {
     pub(super) payload_left: Option<Error>,
 }
 
-/// A letter that the pass handles next.
 pub(super) struct Task {
     pub(super) held: HeldLetter,
     /// True for a copy of a letter that was handled.

@@ -7,15 +7,14 @@ use std::time::{Duration, SystemTime};
 use tokio::time::{Instant, timeout_at};
 
 use super::held::HeldLetter;
-use super::letter::DeadLetterEntry;
 use super::untyped::DeadLetterQueue;
-use crate::delivery::{HistoryTrim, add_past_dead_letter, event_of_raw, record_redrive, unwrap_unreadable};
+use crate::delivery::{add_past_dead_letter, event_of_raw, fit_shortened, record_redrive, unwrap_unreadable};
 use crate::envelope::{
     DeadLetterNote, Envelope, Parsed, Payload, RAW_KIND, StoredReference, UNREADABLE_KIND, parse,
 };
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{forget_message, is_in_order, renumber, restamp};
-use crate::queue_core::{MAX_COPIED_BYTES, copy_blobs, fit, payload_error, remove_blobs};
+use crate::queue_core::{MAX_COPIED_BYTES, copy_blobs, payload_error, remove_blobs};
 use crate::send::send_error;
 use crate::storage::{
     Certainty, ExpiredReceipt, MessageId, MessageRef, PutMessage, StoreError, StoreErrorKind, Tries,
@@ -34,7 +33,6 @@ struct RevivedJob {
     blobs: Vec<StoredReference>,
 }
 
-/// The content of a letter.
 enum LetterContent {
     Job(Box<Envelope>),
     /// A text that is put back unchanged, except for its copy number.
@@ -102,9 +100,6 @@ impl DeadLetterQueue {
     /// Deletes a copy of a dead letter. A blob that is too large to be copied stays: it belongs to the
     /// original message, and the other letter refers to it too. If a worker with a higher limit has copied
     /// the blob, a sweep removes the copy.
-    ///
-    /// # Errors
-    /// As for [`discard`](Self::discard).
     pub(super) async fn discard_copy(&self, held: &HeldLetter) -> Result<Option<Error>, (Certainty, Error)> {
         let mut own = held.references();
         own.retain(|reference| reference.size <= MAX_COPIED_BYTES);
@@ -193,14 +188,12 @@ impl DeadLetterQueue {
     /// Returns the content of a letter. A raw payload is a job if the id of its message is known: under
     /// another id, its handler would not find the effects that it has recorded.
     async fn content(&self, held: &HeldLetter) -> Result<LetterContent, Error> {
-        let (text, id) = match &held.entry {
-            DeadLetterEntry::External => {
-                (held.letter.text.clone(), held.original_id.as_ref().map(MessageId::as_str))
-            }
-            DeadLetterEntry::Event(envelope) => {
-                self.check_home(envelope)?;
-                match self.original_text(envelope).await? {
-                    None => return Ok(LetterContent::Job(envelope.clone())),
+        let (text, id) = match &held.event {
+            None => (held.letter.text.clone(), held.original_id.as_ref().map(MessageId::as_str)),
+            Some(event) => {
+                self.check_home(event)?;
+                match self.original_text(event).await? {
+                    None => return Ok(LetterContent::Job(event.clone())),
                     // The text was refused unread, so it is put back unchanged.
                     Some(text) => (text, None),
                 }
@@ -261,25 +254,12 @@ impl DeadLetterQueue {
     /// Renders the text like a send. Stores the payload in a blob first if the message has no room for it.
     async fn fit(&self, envelope: &mut Envelope, blobs: &mut Vec<StoredReference>) -> Result<String, Error> {
         let encoding = self.core.fresh_settings().await.encoding;
-        let mut trim = HistoryTrim::new();
-        loop {
-            let payload = envelope.payload.clone();
-            match fit(&self.core, envelope, encoding, u64::MAX) {
-                Err(error)
-                    if error.kind() == ErrorKind::TooLarge && trim.next_step(&mut envelope.history) =>
-                {
-                    envelope.payload = payload;
-                }
-                Err(error) => return Err(error),
-                Ok((text, blob)) => {
-                    if let Some((reference, data)) = blob {
-                        blobs.push(reference.clone());
-                        self.core.claim_checks.store(&reference, data, None).await?;
-                    }
-                    return Ok(text);
-                }
-            }
+        let (text, blob) = fit_shortened(&self.core, envelope, encoding, |_| false)?;
+        if let Some((reference, data)) = blob {
+            blobs.push(reference.clone());
+            self.core.claim_checks.store(&reference, data, None).await?;
         }
+        Ok(text)
     }
 }
 

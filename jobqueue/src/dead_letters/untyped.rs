@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::letter::{DeadLetter, DeadLetterEntry};
+use super::letter::{DeadLetter, event_of};
+use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind};
 use crate::queue_core::QueueCore;
 use crate::storage::{
@@ -25,7 +26,6 @@ const BY_STATE: [MessageState; 5] = [
     MessageState::Running,
 ];
 
-/// The storage's own record of a letter.
 pub(crate) struct StorageRecord<'l> {
     /// The id that the message had in its queue if it is known, else the id of the letter.
     pub(crate) id: &'l MessageId,
@@ -138,25 +138,24 @@ impl DeadLetterQueue {
         Ok(Some(found))
     }
 
-    /// Returns the letter that a peeked message shows.
     fn shown(&self, message: &PeekedMessage) -> DeadLetter {
         let id = message.original_id.as_ref().unwrap_or(&message.id);
         let record = StorageRecord { id, inserted: message.inserted, cause: message.dead.as_ref() };
         match message.text.as_deref() {
-            Ok(text) => self.letter(&DeadLetterEntry::read(text), text, record),
+            Ok(text) => self.letter(event_of(text).as_deref(), text, record),
             Err(problem) => self.letter_without_text(problem, &record),
         }
     }
 
     pub(super) fn letter(
         &self,
-        entry: &DeadLetterEntry,
+        event: Option<&Envelope>,
         text: &str,
         record: StorageRecord<'_>,
     ) -> DeadLetter {
-        let mut letter = match entry {
-            DeadLetterEntry::Event(envelope) => DeadLetter::of(envelope, text),
-            DeadLetterEntry::External => {
+        let mut letter = match event {
+            Some(event) => DeadLetter::of(event, text),
+            None => {
                 DeadLetter::external(record.id, record.inserted, self.external_kind, &self.core.name, text)
             }
         };
@@ -178,8 +177,8 @@ impl DeadLetterQueue {
         if let Some(problem) = letter.text_problem() {
             return Err(unreadable(problem));
         }
-        if let DeadLetterEntry::Event(envelope) = DeadLetterEntry::read(&letter.text)
-            && let Some(text) = self.original_text(&envelope).await?
+        if let Some(event) = event_of(&letter.text)
+            && let Some(text) = self.original_text(&event).await?
         {
             return Ok(text);
         }

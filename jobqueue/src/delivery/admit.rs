@@ -16,7 +16,7 @@ use super::deferral::{DeferralCause, end_wait_for_known_kind, end_wait_for_run, 
 use super::disposition::{Disposition, NotRun, Rejection, deferred, rejected};
 use super::executor::{DeliveryReport, Executor};
 use super::handler_output::HandlerOutput;
-use super::hook::AdmissionContext;
+use super::hook::{AdmissionContext, JobEnd};
 use super::leased_job::LeasedJob;
 use super::order_position::position_of;
 use super::progress::{has_stored_checkpoint, read_stored_checkpoint};
@@ -71,7 +71,6 @@ impl Executor {
     }
 }
 
-/// A job on its way to its handler.
 struct Preparation<'a> {
     executor: &'a Executor,
     leased_job: &'a LeasedJob,
@@ -169,7 +168,7 @@ impl<'a> Preparation<'a> {
             return Break(not_run);
         }
         if let Some(output) = HandlerOutput::kept_with(leased_job) {
-            let failed = state.completing(leased_job, info, &output).await.err();
+            let failed = state.ending(leased_job, info, JobEnd::from(&output)).await.err();
             return Break(failed.unwrap_or_else(|| Box::new(Disposition::Complete)));
         }
         Continue(())

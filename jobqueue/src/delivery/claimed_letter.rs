@@ -17,7 +17,6 @@ use crate::job::outcome::chain;
 use crate::queue_core::QueueCore;
 use crate::storage::{BlobName, MessageId, StoreError, StoreErrorKind, Tries};
 
-/// The result of claiming a letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LetterClaim {
     /// No letter of this end was claimed before.
@@ -38,9 +37,6 @@ pub(crate) struct StoredLetter<'l> {
 
 /// Claims a dead letter before it is redriven or purged. A letter that another program has written, or that
 /// the storage has moved in one step, needs no record.
-///
-/// # Errors
-/// [`Storage`](ErrorKind::Storage) if the record cannot be written or read.
 pub(crate) async fn claim_letter(core: &QueueCore, letter: &Envelope) -> Result<LetterClaim, Error> {
     let (Some(death), Some(note)) = (DeathOf::of(letter), &letter.dead_letter) else {
         return Ok(LetterClaim::Repeated);
@@ -76,9 +72,6 @@ pub(crate) async fn record_redrive(core: &QueueCore, letter: &StoredLetter<'_>) 
 }
 
 /// Returns whether a redrive has put the job of the letter back and could not delete the letter.
-///
-/// # Errors
-/// [`Storage`](ErrorKind::Storage) if the storage does not answer.
 pub(crate) async fn was_redriven(core: &QueueCore, letter: &StoredLetter<'_>) -> Result<bool, Error> {
     match read(&**core.blobs(), &name_of_redrive(core, letter)?).await {
         Err(error) if is_refused(&error) => Ok(false),
@@ -99,9 +92,6 @@ fn name_of_redrive(core: &QueueCore, letter: &StoredLetter<'_>) -> Result<BlobNa
 
 /// Returns whether a message that is about to be dead-lettered without a run already has a letter that was
 /// redriven or purged.
-///
-/// # Errors
-/// [`Storage`](ErrorKind::Storage) if the storage does not answer.
 pub(super) async fn is_letter_claimed(job: &LeasedJob, rejection: &Rejection) -> Result<bool, Error> {
     let core = &job.core;
     if rejection.attempted || job.dequeue_count <= 1 || core.store().powers().dead_letters.is_some() {

@@ -84,7 +84,6 @@ impl Executor {
     }
 }
 
-/// The pending deletions of one queue.
 pub(crate) struct Deletions {
     core: Arc<QueueCore>,
     /// The worker's tasks. Its shutdown waits for them.
@@ -101,7 +100,6 @@ struct PendingDeletions {
     requests: usize,
 }
 
-/// A deletion that a delivery waits for.
 struct Deletion {
     leased_job: Arc<LeasedJob>,
     /// The trace context in which the handler has run.
@@ -161,7 +159,6 @@ impl Deletions {
         }
     }
 
-    /// Deletes messages in one request.
     async fn request(&self, deletions: &[Deletion]) -> Vec<BatchDeletion> {
         let leases: Vec<_> =
             deletions.iter().map(|deletion| Arc::clone(&deletion.leased_job.lease)).collect();

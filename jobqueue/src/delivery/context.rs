@@ -10,10 +10,10 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
+use super::checkpoint::{from_json, json_text, to_json};
 use super::handler_output::HandlerOutput;
 use super::leased_job::LeasedJob;
 use super::progress::{CheckpointOutcome, load_saved, save_progress};
-use super::saved::{from_json, json_text, to_json};
 use super::state::{DeliveryState, Snooze};
 use crate::error::{Error, ErrorKind};
 use crate::handler::{ExtractError, FromJob, Job};
@@ -59,7 +59,6 @@ struct ContextInner {
     stop: StopToken,
     /// The run in the worker's record, if the worker keeps a record.
     run: Option<Arc<Run>>,
-    /// The handler's output for the hooks.
     output: Mutex<HandlerOutput>,
 }
 

@@ -64,7 +64,6 @@ pub(crate) async fn record_end_or_fail(job: &LeasedJob, rejection: &mut Rejectio
     }
 }
 
-/// Returns whether the lease is lost or in doubt.
 pub(super) fn is_lease_error(error: &Error) -> bool {
     error.is_lease_lost() || error.is_lease_uncertain()
 }

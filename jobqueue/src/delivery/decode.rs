@@ -34,7 +34,6 @@ const NO_HISTORY_SPACE: &str =
 /// the payload and the checkpoint.
 const EXTERNAL_HISTORY_RESERVE: usize = 4_096;
 
-/// A message as it was received.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) leased: LeasedMessage,
@@ -45,18 +44,14 @@ pub(crate) struct Incoming {
 }
 
 /// The message kinds that a reader of the queue knows.
-pub(crate) trait Kinds: Send + Sync {
-    /// Returns the kind of payloads without an envelope; `None` unless the queue has exactly one kind.
-    fn of_raw(&self) -> Option<&'static str>;
-
-    /// Returns the newest known version of a kind; `None` for an unknown kind.
-    fn newest(&self, kind: &str) -> Option<u32>;
-
-    /// Returns the defaults that the message type of the kind declares.
-    fn defaults(&self, kind: &str) -> MessageDefaults;
-
-    /// Returns the text for operators about a message of an unknown kind.
-    fn unknown(&self) -> &'static str;
+pub(crate) struct Kinds<'k> {
+    /// The kind of payloads without an envelope; `None` unless the queue has exactly one kind.
+    pub(crate) of_raw: Option<&'static str>,
+    /// Returns the newest known version of a kind and the defaults of its message type; `None` for an unknown
+    /// kind.
+    pub(crate) find: &'k (dyn Fn(&str) -> Option<(u32, MessageDefaults)> + Sync),
+    /// The text for operators about a message of an unknown kind.
+    pub(crate) unknown: &'static str,
 }
 
 /// Starts the lease of a message and reads the message. Returns the payload of its job, or a disposition: a
@@ -65,7 +60,7 @@ pub(crate) trait Kinds: Send + Sync {
 pub(crate) fn decode(
     core: &Arc<QueueCore>,
     incoming: Incoming,
-    kinds: &dyn Kinds,
+    kinds: &Kinds<'_>,
 ) -> impl Future<Output = (LeasedJob, Result<Bytes, NotRun>)> + Send + use<> {
     // Runs eagerly, so that the future does not have to store `incoming`.
     let (leased_job, checked) = inspect(core, incoming, kinds);
@@ -79,12 +74,6 @@ pub(crate) fn decode(
     }
 }
 
-/// Starts the lease of a message that will only be put back.
-pub(crate) fn lease_only(core: &Arc<QueueCore>, incoming: Incoming, kinds: &dyn Kinds) -> LeasedJob {
-    inspect(core, incoming, kinds).0
-}
-
-/// Returns the payload of a job that may run; `None` if the payload is in a blob.
 pub(super) fn inline_payload(leased_job: &LeasedJob) -> Option<Result<Bytes, NotRun>> {
     let checks = &leased_job.core.claim_checks;
     let data = leased_job.with_envelope(|event| checks.inline(&event.payload)).flatten()?;
@@ -100,17 +89,18 @@ pub(super) async fn fetch(leased_job: &LeasedJob) -> Result<Bytes, NotRun> {
 
 /// Starts the lease of a message, decodes the message, and checks whether its job may run, as far as the
 /// event says.
-pub(super) fn inspect(
+pub(crate) fn inspect(
     core: &Arc<QueueCore>,
     incoming: Incoming,
-    kinds: &dyn Kinds,
+    kinds: &Kinds<'_>,
 ) -> (LeasedJob, Result<(), NotRun>) {
     let Incoming { leased, requested, settings } = incoming;
-    let (content, delivery) = read(&leased, kinds.of_raw());
-    let defaults = match &content {
-        Content::Event(event) => kinds.defaults(&event.kind),
-        Content::Unreadable(_) => MessageDefaults::new(),
+    let (content, delivery) = read(&leased, kinds.of_raw);
+    let known = match &content {
+        Content::Event(event) => (kinds.find)(&event.kind),
+        Content::Unreadable(_) => None,
     };
+    let defaults = known.map_or_else(MessageDefaults::new, |(_, defaults)| defaults);
     let terms = core.terms(&settings, &defaults);
     let lease = Lease::start(Arc::clone(&core.leased_queue), &leased, requested, terms);
     let limits = settings.limits(&defaults);
@@ -146,7 +136,7 @@ fn refuse_without_room(job: &LeasedJob, text: &str) {
     }
 }
 
-fn check_event(event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Result<(), NotRun> {
+fn check_event(event: &Envelope, leased_job: &LeasedJob, kinds: &Kinds<'_>) -> Result<(), NotRun> {
     let now = leased_job.times.received;
     let unknown = unknown(event, leased_job, kinds);
     // Limits belong to the message type, so only a reader that knows the type may apply them.
@@ -171,13 +161,13 @@ fn check_event(event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> R
 }
 
 /// Returns the disposition of a message whose kind or version the reader does not know.
-fn unknown(event: &Envelope, leased_job: &LeasedJob, kinds: &dyn Kinds) -> Option<NotRun> {
-    let Some(newest) = kinds.newest(&event.kind) else {
+fn unknown(event: &Envelope, leased_job: &LeasedJob, kinds: &Kinds<'_>) -> Option<NotRun> {
+    let Some((newest, _)) = (kinds.find)(&event.kind) else {
         // The queue has several types, so the event is rejected like a payload without an envelope.
         if *event.kind == *RAW_KIND {
             return Some(rejected(Rejection::new(Reason::DECODE_ERROR, NO_ENVELOPE)));
         }
-        return Some(deferred(DeferralCause::UnknownKind, kinds.unknown().to_owned()));
+        return Some(deferred(DeferralCause::UnknownKind, kinds.unknown.to_owned()));
     };
     let found = leased_job.version_of(event).filter(|found| *found > newest)?;
     let error = DecodeError::unreadable_version(found, newest);

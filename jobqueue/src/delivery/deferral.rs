@@ -4,7 +4,7 @@
 //! A deferred message is put back with growing delays. That costs no attempt. Most causes have a limit, after
 //! which the message is dead-lettered.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::disposition::Rejection;
 use super::leased_job::LeasedJob;
@@ -140,7 +140,6 @@ fn waits_for(job: &LeasedJob, causes: &[DeferralCause]) -> bool {
         .unwrap_or(false)
 }
 
-/// The result of deferring a message.
 #[derive(Debug)]
 pub(crate) enum DeferOutcome {
     /// The message is put back for this time.
@@ -195,17 +194,17 @@ fn reason_to_end(
 }
 
 /// Returns the wait that an earlier delivery began for the same cause, and its duration. A failing hook at
-/// the end of a job that did not run continues the wait for a hook before the run.
+/// the end of a job that did not run continues the wait for a hook before the run. A wait whose start cannot
+/// be read counts as none.
 fn earlier_wait(job: &LeasedJob, cause: DeferralCause) -> Option<(Deferral, Duration)> {
     let mut earlier_wait = job.with_envelope(|envelope| envelope.history.deferral.clone()).flatten()?;
     if cause == DeferralCause::BrokenHook && earlier_wait.cause == DeferralCause::BrokenAdmission.code() {
         cause.code().clone_into(&mut earlier_wait.cause);
     }
-    if earlier_wait.cause == cause.code() { with_duration(earlier_wait, job.times.now()) } else { None }
-}
-
-/// Returns the wait and its duration; `None` if its start cannot be read.
-fn with_duration(deferral: Deferral, now: SystemTime) -> Option<(Deferral, Duration)> {
-    let since = parse_rfc3339(&deferral.since)?;
-    Some((deferral, now.duration_since(since).unwrap_or_default()))
+    if earlier_wait.cause != cause.code() {
+        return None;
+    }
+    let since = parse_rfc3339(&earlier_wait.since)?;
+    let waited = job.times.now().duration_since(since).unwrap_or_default();
+    Some((earlier_wait, waited))
 }

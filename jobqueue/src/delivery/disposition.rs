@@ -36,7 +36,6 @@ pub(crate) enum Disposition {
 }
 
 impl Disposition {
-    /// Returns the error that led to the disposition, in one line.
     pub(super) fn error(&self) -> Option<String> {
         match self {
             Self::Retry { error, .. } | Self::Snooze { error, .. } => Some(error.clone()),

@@ -36,7 +36,6 @@ impl Executor {
         }
     }
 
-    /// Returns whether this worker remembers that the job is done.
     pub(super) fn is_remembered(&self, leased_job: &LeasedJob, job: &JobInfo) -> bool {
         let completed = &self.state.completed;
         leased_job.with_envelope(|event| completed.contains(&job.queue, || event.digest())) == Some(true)

@@ -23,10 +23,10 @@ use sha2::{Digest, Sha256};
 use tokio::time::timeout_at;
 use tokio_util::task::TaskTracker;
 
+use super::checkpoint::{from_json, to_json};
 use super::context::Context;
 use super::leased_job::LeasedJob;
 use super::progress::{load_saved, save_step};
-use super::saved::{from_json, to_json};
 use crate::envelope::{Identity, hash_part};
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::{JobError, chain};

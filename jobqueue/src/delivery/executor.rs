@@ -11,7 +11,7 @@ use scopeguard::guard;
 use tokio_util::sync::CancellationToken;
 
 use super::completion::Deletions;
-use super::decode::{Incoming, inspect, lease_only};
+use super::decode::{Incoming, inspect};
 use super::deferral::DeferralCause;
 use super::disposition::{Disposition, NotRun};
 use super::hook::AdmissionContext;
@@ -49,7 +49,8 @@ impl Executor {
         slot: &dyn DeliverySlot,
         stop: &CancellationToken,
     ) -> DeliveryReport {
-        let inspected = catch_unwind(AssertUnwindSafe(|| inspect(&self.core, *message, &*self.handlers)));
+        let inspect = || self.handlers.with_kinds(|kinds| inspect(&self.core, *message, kinds));
+        let inspected = catch_unwind(AssertUnwindSafe(inspect));
         let (leased_job, checked) = match inspected {
             Ok((leased_job, checked)) => (Arc::new(leased_job), checked),
             // The message becomes visible again when its lease runs out.
@@ -126,14 +127,14 @@ impl Executor {
 
     /// Puts back a message that was leased by a request already in flight when the worker was stopped.
     pub(crate) async fn put_back(&self, message: Box<Incoming>, slot: &dyn DeliverySlot) -> DeliveryReport {
-        let leased_job = Arc::new(lease_only(&self.core, *message, &*self.handlers));
+        let (leased_job, _) = self.handlers.with_kinds(|kinds| inspect(&self.core, *message, kinds));
+        let leased_job = Arc::new(leased_job);
         let job = leased_job.info().map(Arc::new);
         let report = DeliveryReport { job, ..DeliveryReport::new(leased_job.times.waited()) };
         self.settle(&leased_job, Disposition::Release(Duration::ZERO), slot, report).await
     }
 }
 
-/// The result of a delivery.
 #[derive(Debug)]
 pub(crate) struct DeliveryReport {
     /// The job; `None` if the message could not be read as one.

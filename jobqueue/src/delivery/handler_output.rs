@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::checkpoint::to_json;
 use super::leased_job::LeasedJob;
-use super::saved::to_json;
 use crate::envelope::Envelope;
 use crate::error::{Error, ErrorKind};
 
@@ -31,9 +31,6 @@ impl HandlerOutput {
     }
 
     /// Returns the output as JSON, to be kept with the message.
-    ///
-    /// # Errors
-    /// [`TooLarge`](ErrorKind::TooLarge) if the message cannot keep the output.
     pub(super) fn to_json(&self) -> Result<String, Error> {
         let json = to_json(self)?;
         if json.len() > MAX_KEPT_OUTPUT {
@@ -53,7 +50,6 @@ impl HandlerOutput {
         leased_job.with_envelope(is_kept).unwrap_or(false)
     }
 
-    /// Returns the output of the handler that finished in an earlier delivery.
     pub(super) fn kept_with(leased_job: &LeasedJob) -> Option<Self> {
         let json = leased_job.with_envelope(|event| event.history.finished.clone()).flatten()?;
         serde_json::from_str(&json).ok()

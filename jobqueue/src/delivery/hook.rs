@@ -86,6 +86,24 @@ impl HookAnswer {
     }
 }
 
+/// The end of a job for its hooks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum JobEnd<'a> {
+    /// The handler has finished. `handed_over` is true if another message continues the job, so that the job
+    /// ends later.
+    Completed { result: Option<&'a RawValue>, handed_over: bool },
+    /// The job was done before, and its message does not run.
+    Discarded,
+    /// The job has failed for good, and its message becomes a dead letter; or the job was cancelled.
+    Failed(&'a Rejection),
+}
+
+impl<'a> From<&'a HandlerOutput> for JobEnd<'a> {
+    fn from(output: &'a HandlerOutput) -> Self {
+        Self::Completed { result: output.result.as_deref(), handed_over: output.handed_over }
+    }
+}
+
 /// Work before and after a handler. If a hook fails, the message stays in its queue and is delivered again.
 #[async_trait]
 pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
@@ -105,32 +123,12 @@ pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
         admission: AdmissionContext<'_>,
     ) -> Result<HookAnswer, Error>;
 
-    /// Called after the handler has finished and before the message is deleted. `handed_over` is true if
-    /// another message continues the job, so that the job ends later.
-    async fn completing(
-        &self,
-        hook_context: HookContext<'_>,
-        result: Option<&RawValue>,
-        handed_over: bool,
-    ) -> Result<(), Error>;
-
-    /// Called before a message is deleted without a run because its job is done.
-    async fn discarding(&self, _: HookContext<'_>) -> Result<(), Error> {
-        Ok(())
-    }
+    /// Called before the message of an ended job leaves its queue.
+    async fn ending(&self, hook_context: HookContext<'_>, end: JobEnd<'_>) -> Result<(), Error>;
 
     /// Returns whether the hook has recorded that the job is done. If so, no message of the job becomes a
     /// dead letter.
     async fn is_done_elsewhere(&self, _: HookContext<'_>) -> Result<bool, Error> {
         Ok(false)
     }
-
-    /// Called before the message of a job that has failed for good leaves its queue: it becomes a dead
-    /// letter, or the job was cancelled.
-    async fn dead_lettering(
-        &self,
-        hook_context: HookContext<'_>,
-        reason: &str,
-        detail: &str,
-    ) -> Result<(), Error>;
 }

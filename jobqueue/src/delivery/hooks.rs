@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::deferral::DeferralCause;
 use super::disposition::{Disposition, NotRun, Rejection};
 use super::handler_output::HandlerOutput;
-use super::hook::{AdmissionContext, Hook, HookAnswer, HookContext};
+use super::hook::{AdmissionContext, Hook, HookAnswer, HookContext, JobEnd};
 use super::leased_job::LeasedJob;
 use super::message_changes::{may_succeed_soon, no_answer};
 use super::state::DeliveryState;
@@ -49,29 +49,32 @@ impl DeliveryState {
         Continue(())
     }
 
-    /// Calls the hooks because the job is done. If a hook fails, returns the disposition of the message
+    /// Calls the hooks because the job has ended. If a hook fails, returns the disposition of the message
     /// instead.
-    pub(super) async fn completing(
+    pub(super) async fn ending(
         &self,
         leased_job: &LeasedJob,
         job: &JobInfo,
-        output: &HandlerOutput,
+        end: JobEnd<'_>,
     ) -> Result<(), NotRun> {
-        let called = self.call_completing(leased_job, job, output).await;
+        let called = self.call_ending(leased_job, job, end).await;
         called.map_err(|error| failed(leased_job, &error, DeferralCause::BrokenHook))
     }
 
-    async fn call_completing(
+    async fn call_ending(&self, leased_job: &LeasedJob, job: &JobInfo, end: JobEnd<'_>) -> Result<(), Error> {
+        for hook in self.hooks_of(job) {
+            hook.ending(self.hook_context(leased_job, job), end).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn dead_lettering(
         &self,
         leased_job: &LeasedJob,
         job: &JobInfo,
-        output: &HandlerOutput,
-    ) -> Result<(), Error> {
-        for hook in self.hooks_of(job) {
-            let context = self.hook_context(leased_job, job);
-            hook.completing(context, output.result.as_deref(), output.handed_over).await?;
-        }
-        Ok(())
+        rejection: &Rejection,
+    ) -> Result<(), NotRun> {
+        self.ending(leased_job, job, JobEnd::Failed(rejection)).await
     }
 
     /// Calls the hooks right after the run, and retries them for up to a minute while they may succeed soon:
@@ -93,21 +96,11 @@ impl DeliveryState {
         // The run time may be over, and the first call may take long.
         leased_job.lease.renew_for(time);
         // Boxed, because few jobs have hooks.
-        let call = || self.call_completing(leased_job, job, output);
+        let call = || self.call_ending(leased_job, job, JobEnd::from(output));
         let calls = Box::pin(leased_job.retry_until(Instant::now() + time, call));
         let called = leased_job.core.options.call_before_end(calls).await;
         let called = called.unwrap_or_else(|| Err(no_answer()));
         called.map_err(|error| failed(leased_job, &error, DeferralCause::BrokenHook))
-    }
-
-    /// Calls the hooks because the message of a finished job is about to be deleted without a run. If a hook
-    /// fails, returns the disposition of the message instead.
-    pub(super) async fn discarding(&self, leased_job: &LeasedJob, job: &JobInfo) -> Result<(), NotRun> {
-        for hook in self.hooks_of(job) {
-            let called = hook.discarding(self.hook_context(leased_job, job)).await;
-            called.map_err(|error| failed(leased_job, &error, DeferralCause::BrokenHook))?;
-        }
-        Ok(())
     }
 
     /// Returns whether a hook has recorded that the job is done. If no hook has and at least one fails,
@@ -130,22 +123,6 @@ impl DeliveryState {
         unknown
     }
 
-    /// Calls the hooks because the job has failed for good, and its message is about to leave its queue. If a
-    /// hook fails, returns the disposition of the message instead.
-    pub(super) async fn dead_lettering(
-        &self,
-        leased_job: &LeasedJob,
-        job: &JobInfo,
-        rejection: &Rejection,
-    ) -> Result<(), NotRun> {
-        for hook in self.hooks_of(job) {
-            let context = self.hook_context(leased_job, job);
-            let called = hook.dead_lettering(context, rejection.reason.as_str(), &rejection.detail).await;
-            called.map_err(|error| failed(leased_job, &error, DeferralCause::BrokenHook))?;
-        }
-        Ok(())
-    }
-
     /// Calls all hooks for a message that is dead-lettered although a hook has been failing for long. Errors
     /// are only logged, so that one failing hook does not stop the others.
     ///
@@ -158,9 +135,7 @@ impl DeliveryState {
         rejection: &Rejection,
     ) -> Result<(), Error> {
         for hook in self.hooks_of(job) {
-            let context = self.hook_context(leased_job, job);
-            let called = hook.dead_lettering(context, rejection.reason.as_str(), &rejection.detail).await;
-            match called {
+            match hook.ending(self.hook_context(leased_job, job), JobEnd::Failed(rejection)).await {
                 Err(error) if error.kind() == ErrorKind::LeaseLost => return Err(error),
                 Err(error) => {
                     crate::log::error!(queue = %job.queue, error = %chain(&error), "dead-lettered although a hook of the job failed");

@@ -10,17 +10,17 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use super::checkpoint_state::CheckpointState;
+use super::checkpoint::CheckpointState;
 use super::message_changes::no_answer;
 use super::receipt_times::ReceiptTimes;
-use super::shrink_history::HistoryTrim;
+use super::shrink_history::fit_shortened;
 use crate::envelope::{Checkpoint, Envelope, EventDigest, Payload, StoredReference, state_of};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::group_log::InOrder;
 use crate::job::JobInfo;
 use crate::job::outcome::Reason;
 use crate::lease::Lease;
-use crate::queue_core::{QueueCore, fit};
+use crate::queue_core::QueueCore;
 use crate::settings::{JobLimits, QueueSettings};
 use crate::storage::LeasedMessage;
 use crate::sync::lock;
@@ -49,7 +49,6 @@ pub(crate) struct LeasedJob {
     pub(super) end_is_stored: AtomicBool,
     /// The content that the handler's transaction has written.
     pub(super) in_transaction: Mutex<Option<Content>>,
-    sender: OnceLock<Option<TraceContext>>,
     /// Locked from a change of the content until its text is stored, so that texts are stored in order.
     pub(crate) saving: tokio::sync::Mutex<()>,
     /// The position of a FIFO job in its group, computed once.
@@ -66,7 +65,6 @@ pub(crate) enum Content {
     Unreadable(Box<UnreadableText>),
 }
 
-/// A text that is not an event.
 #[derive(Debug, Clone)]
 pub(crate) struct UnreadableText {
     /// `None` if the storage could not read the text at all.
@@ -106,7 +104,6 @@ impl LeasedJob {
             ),
             in_transaction: Mutex::new(None),
             content: Mutex::new(content),
-            sender: OnceLock::new(),
             saving: tokio::sync::Mutex::new(()),
             in_order: OnceLock::new(),
             checkpoints: CheckpointState::default(),
@@ -164,9 +161,8 @@ impl LeasedJob {
         });
     }
 
-    /// Returns the trace context of the message, and its `tracestate`.
     pub(crate) fn sender(&self) -> (Option<TraceContext>, Option<String>) {
-        let sender = |envelope: &Envelope| (self.sender_of(envelope), state_of(envelope));
+        let sender = |envelope: &Envelope| (sender_of(envelope), state_of(envelope));
         self.with_envelope(sender).unwrap_or_default()
     }
 
@@ -194,10 +190,6 @@ impl LeasedJob {
             process,
             messages_of: sender.as_slice(),
         })
-    }
-
-    fn sender_of(&self, envelope: &Envelope) -> Option<TraceContext> {
-        *self.sender.get_or_init(|| envelope.traceparent.as_deref().and_then(TraceContext::parse))
     }
 
     pub(crate) fn content(&self) -> MutexGuard<'_, Content> {
@@ -261,16 +253,10 @@ impl LeasedJob {
         base.saturating_add(self.dequeue_count.into())
     }
 
-    /// Returns the size of the payload inside the message, in bytes.
-    pub(crate) fn payload_bytes(&self) -> u64 {
-        let bytes = |envelope: &Envelope| envelope.payload.inline().map_or(0, Bytes::len);
-        self.with_envelope(bytes).unwrap_or(0) as u64
-    }
-
     /// Returns the facts that handlers receive; `None` if the message is not an event.
     pub(crate) fn info(&self) -> Option<JobInfo> {
         self.with_envelope(|envelope| {
-            let sender = self.sender_of(envelope);
+            let sender = sender_of(envelope);
             let runtime = self.core.runtime();
             let trace = sender.map_or_else(|| TraceContext::root(runtime), |sender| sender.child(runtime));
             let mut job = envelope.job(self.core.name.clone(), trace);
@@ -287,29 +273,15 @@ impl LeasedJob {
     pub(super) fn render(&self, envelope: &mut Envelope) -> Result<Rendered, Error> {
         envelope.history.delivery = self.dequeue_count;
         let mut blobs = Vec::new();
-        let mut trim = HistoryTrim::new();
         let large = |json: &String| json.len() > MAX_INLINE_CHECKPOINT;
         if matches!(&envelope.history.checkpoint, Some(Checkpoint::Inline(json)) if large(json)) {
             self.move_checkpoint_out(envelope, &mut blobs);
         }
-        loop {
-            let payload = envelope.payload.clone();
-            match fit(&self.core, envelope, self.settings.encoding, u64::MAX) {
-                Ok((text, blob)) => {
-                    blobs.extend(blob);
-                    return Ok(Rendered { text, blobs });
-                }
-                Err(error) if error.kind() != ErrorKind::TooLarge => return Err(error),
-                Err(error) => {
-                    envelope.payload = payload;
-                    let has_changed = self.move_checkpoint_out(envelope, &mut blobs)
-                        || trim.next_step(&mut envelope.history);
-                    if !has_changed {
-                        return Err(error);
-                    }
-                }
-            }
-        }
+        let (text, blob) = fit_shortened(&self.core, envelope, self.settings.encoding, |envelope| {
+            self.move_checkpoint_out(envelope, &mut blobs)
+        })?;
+        blobs.extend(blob);
+        Ok(Rendered { text, blobs })
     }
 
     /// Moves the checkpoint from the message to a blob. Returns false if there is none to move.
@@ -337,4 +309,8 @@ impl LeasedJob {
     pub(crate) fn references(&self) -> Vec<StoredReference> {
         self.with_envelope(Envelope::references).unwrap_or_default()
     }
+}
+
+fn sender_of(envelope: &Envelope) -> Option<TraceContext> {
+    envelope.traceparent.as_deref().and_then(TraceContext::parse)
 }

@@ -257,7 +257,6 @@ impl LeasedJob {
         }
     }
 
-    /// Returns the latest checkpoint, from the message or its blob.
     pub(crate) async fn load_checkpoint(&self) -> Result<Option<String>, Error> {
         let checkpoint = self.with_envelope(|envelope| envelope.history.checkpoint.clone()).flatten();
         match checkpoint {

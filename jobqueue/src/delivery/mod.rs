@@ -17,13 +17,13 @@
 //! files serve the jobs that need them:
 //! - before the handler: `receipt_times`, `done` (was the job completed before?), `hooks`, `deferral` (waits
 //!   for a condition), `order_position` (FIFO groups);
-//! - during the handler: `context`, `progress`, `saved` and `checkpoint_state` (checkpoints), `durable`
-//!   (steps and effects), `in_transaction`;
+//! - during the handler: `context`, `progress` and `checkpoint`, `durable` (steps and
+//!   effects), `in_transaction`;
 //! - at the end: `handler_output` (kept for hooks), `message_changes` (put-backs), `dead_letter`,
 //!   `dead_envelope`, `shrink_history`.
 
 mod admit;
-mod checkpoint_state;
+mod checkpoint;
 mod claimed_letter;
 mod completed;
 mod completion;
@@ -53,12 +53,12 @@ mod progress;
 mod receipt_times;
 mod registry;
 mod run;
-mod saved;
 mod settle;
 mod shrink_history;
 mod slot;
 mod state;
 
+pub(crate) use checkpoint::{from_json, to_json};
 pub(crate) use claimed_letter::{LetterClaim, StoredLetter, claim_letter, record_redrive, was_redriven};
 pub(crate) use completion::Deletions;
 pub use context::Context;
@@ -67,13 +67,13 @@ pub use dead_envelope::{UNREADABLE_SOURCE, unwrap_unreadable};
 pub(crate) use dead_letter::dead_letter_by_hand;
 pub use dead_letter_hook::DeadLettered;
 pub use decode::discard_forged_history;
-pub(crate) use decode::{Incoming, Kinds, decode, event_of_raw, lease_only};
+pub(crate) use decode::{Incoming, Kinds, decode, event_of_raw, inspect};
 pub(crate) use deferral::{DeferOutcome, DeferralCause, defer};
 pub(crate) use disposition::{Disposition, NotRun, Rejection};
 pub(crate) use durable::COMPLETED;
 pub(crate) use executor::{DeliveryReport, Executor};
 pub(crate) use handler_output::HandlerOutput;
-pub(crate) use hook::{AdmissionContext, Hook, HookAnswer, HookContext};
+pub(crate) use hook::{AdmissionContext, Hook, HookAnswer, HookContext, JobEnd};
 pub(crate) use leased_job::LeasedJob;
 pub(crate) use order_position::{MAX_UNLOGGED_DELAY, end_turn, is_done_in_order, keep_expected, position_of};
 pub(crate) use past_dead_letters::add_past_dead_letter;
@@ -81,7 +81,6 @@ pub use past_dead_letters::{PastDeadLetter, past_dead_letters};
 pub use progress::CheckpointOutcome;
 pub(crate) use progress::{load_saved, save_progress};
 pub(crate) use registry::{QueueHandlers, Registry};
-pub(crate) use saved::{from_json, to_json};
-pub(crate) use shrink_history::HistoryTrim;
+pub(crate) use shrink_history::fit_shortened;
 pub(crate) use slot::{DeliverySlot, MessageClass};
 pub(crate) use state::{DeliveryOptions, DeliveryState, Snooze};

@@ -52,9 +52,6 @@ pub(crate) async fn end_turn(job: &LeasedJob, end: EndState) -> Result<(), Error
 
 /// Ends the position that another send of a finished job may have created. If another copy has the turn, that
 /// copy ends the position.
-///
-/// # Errors
-/// The log cannot be changed.
 pub(super) async fn end_position_of_done(job: &LeasedJob) -> Result<(), Error> {
     match end_turn(job, EndState::Done).await {
         Err(error) if error.kind() == ErrorKind::LeaseLost => Ok(()),
@@ -63,9 +60,6 @@ pub(super) async fn end_position_of_done(job: &LeasedJob) -> Result<(), Error> {
 }
 
 /// Returns whether the job belongs to a FIFO group whose log says that it is done.
-///
-/// # Errors
-/// The log cannot be read.
 pub(crate) async fn is_done_in_order(job: &LeasedJob) -> Result<bool, Error> {
     match position_of(job) {
         Some(position) => job.core.groups.is_done(position.entry).await,

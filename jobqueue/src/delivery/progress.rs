@@ -5,10 +5,9 @@ use serde_json::value::RawValue;
 use tokio::sync::{MappedMutexGuard, MutexGuard};
 use tokio::time::Instant;
 
-use super::checkpoint_state::KnownCheckpoint;
+use super::checkpoint::{KnownCheckpoint, Saved, to_json};
 use super::leased_job::LeasedJob;
 use super::message_changes::may_succeed_soon;
-use super::saved::{Saved, to_json};
 use crate::claim_check::MAX_CHECKPOINT_BYTES;
 use crate::clock::WITHOUT_END;
 use crate::envelope::{Checkpoint, Envelope};
@@ -47,7 +46,6 @@ async fn known_checkpoint(job: &LeasedJob) -> Result<MappedMutexGuard<'_, KnownC
     Ok(MutexGuard::map(known, Option::get_or_insert_default))
 }
 
-/// Returns whether the checkpoint is in a blob.
 pub(super) fn has_stored_checkpoint(job: &LeasedJob) -> bool {
     let is_stored = |envelope: &Envelope| matches!(envelope.history.checkpoint, Some(Checkpoint::Stored(_)));
     job.with_envelope(is_stored).unwrap_or(false)

@@ -23,7 +23,6 @@ pub(crate) struct ReceiptTimes {
 }
 
 impl ReceiptTimes {
-    /// Returns the times of a message that has just been leased for `lease`.
     pub(super) fn new(leased: &LeasedMessage, lease: Duration) -> Self {
         let granted = leased.granted.unwrap_or(lease);
         Self {

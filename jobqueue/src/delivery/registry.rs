@@ -99,25 +99,14 @@ impl QueueHandlers {
         let leases = self.handlers.iter().map(|handler| handler.defaults.lease.unwrap_or(DEFAULT_LEASE));
         MessageDefaults::new().with_lease(leases.max().unwrap_or(DEFAULT_LEASE))
     }
-}
 
-impl Kinds for QueueHandlers {
-    fn of_raw(&self) -> Option<&'static str> {
-        match self.handlers.as_slice() {
+    /// Calls `read` with the kinds of the handlers.
+    pub(super) fn with_kinds<T>(&self, read: impl FnOnce(&Kinds<'_>) -> T) -> T {
+        let of_raw = match self.handlers.as_slice() {
             [only] if !only.takes_all => Some(only.kind),
             _ => None,
-        }
-    }
-
-    fn newest(&self, kind: &str) -> Option<u32> {
-        self.find(kind).map(|handler| handler.newest)
-    }
-
-    fn defaults(&self, kind: &str) -> MessageDefaults {
-        self.find(kind).map_or_else(MessageDefaults::new, |handler| handler.defaults)
-    }
-
-    fn unknown(&self) -> &'static str {
-        UNKNOWN_KIND
+        };
+        let find = |kind: &str| self.find(kind).map(|handler| (handler.newest, handler.defaults));
+        read(&Kinds { of_raw, find: &find, unknown: UNKNOWN_KIND })
     }
 }

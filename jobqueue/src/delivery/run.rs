@@ -44,7 +44,6 @@ enum HandlerEnd {
     Shutdown,
 }
 
-/// The result of a handler, or its panic.
 type Returned = Result<Result<(), BoxError>, Box<dyn Any + Send>>;
 
 impl HandlerEnd {
@@ -170,24 +169,22 @@ impl Executor {
     ) -> OpenSpan {
         // Makes the job uniquely owned, so that writing the tracer's context does not copy it.
         report.job = None;
-        let process_span = self.open_span(leased_job, info);
+        let events = &self.state.events;
+        let process_span = if events.trace() {
+            let job: &JobInfo = info;
+            let (sender, tracestate) = leased_job.sender();
+            let is_first = leased_job.is_first_attempt() && job.attempt == 1;
+            let tracestate = tracestate.as_deref();
+            events.span(|| Step::Process { job, sender, tracestate, is_first })
+        } else {
+            OpenSpan::none()
+        };
         report.process = process_span.context();
         if let Some(context) = report.process {
             Arc::make_mut(info).trace = context;
         }
         report.job = Some(Arc::clone(info));
         process_span
-    }
-
-    /// Starts the tracer's span of a handler.
-    fn open_span(&self, leased_job: &LeasedJob, job: &JobInfo) -> OpenSpan {
-        if !self.state.events.trace() {
-            return OpenSpan::none();
-        }
-        let (sender, tracestate) = leased_job.sender();
-        let is_first = leased_job.is_first_attempt() && job.attempt == 1;
-        let tracestate = tracestate.as_deref();
-        self.state.events.span(|| Step::Process { job, sender, tracestate, is_first })
     }
 
     /// Returns the disposition of a job that an operator has cancelled and whose handler has not succeeded;

@@ -11,6 +11,7 @@ use super::dead_letter_hook::DeadLettered;
 use super::deferral::{DeferOutcome, DeferralCause, defer};
 use super::disposition::{Disposition, Rejection};
 use super::executor::{DeliveryReport, Executor};
+use super::hook::JobEnd;
 use super::leased_job::LeasedJob;
 use super::message_changes::no_answer;
 use super::order_position::{MAX_UNLOGGED_DELAY, end_position_of_done, needs_log_update, position_of};
@@ -79,7 +80,6 @@ struct Settlement<'a> {
 }
 
 impl Settlement<'_> {
-    /// Applies the disposition to the message.
     async fn perform(&mut self, disposition: Disposition) -> Result<Outcome, Error> {
         let leased_job = self.leased_job;
         match disposition {
@@ -185,7 +185,7 @@ impl Settlement<'_> {
     /// Deletes the message of a finished job, after calling the hooks.
     async fn discard_done(&self) -> Result<Outcome, Error> {
         if let Some(done) = &self.report.job
-            && let Err(failed) = self.executor.state.discarding(self.leased_job, done).await
+            && let Err(failed) = self.executor.state.ending(self.leased_job, done, JobEnd::Discarded).await
         {
             return self.after_failed_hook(*failed, None).await;
         }

@@ -1,9 +1,14 @@
 //! Shortens the history of a message that has no space for all of it: the framework's notes for operators,
 //! which grow with every failure. Attributes of a producer or a handler are never removed.
 
+use bytes::Bytes;
+
 use super::past_dead_letters::shorten_past_dead_letters;
-use crate::envelope::History;
+use crate::envelope::{Envelope, History, StoredReference};
+use crate::error::{Error, ErrorKind};
 use crate::job::outcome::printable;
+use crate::queue_core::{QueueCore, fit};
+use crate::settings::MessageEncoding;
 
 type TrimStep = fn(&mut History);
 
@@ -18,22 +23,26 @@ const STEPS: [TrimStep; 6] = [
     |history| history.last_error = None,
 ];
 
-/// The steps that are left for a message.
-pub(crate) struct HistoryTrim(std::slice::Iter<'static, TrimStep>);
-
-impl HistoryTrim {
-    pub(crate) fn new() -> Self {
-        Self(STEPS.iter())
-    }
-
-    /// Takes the next step. Returns false if there is none.
-    pub(crate) fn next_step(&mut self, history: &mut History) -> bool {
-        match self.0.next() {
-            Some(step) => {
-                step(history);
-                true
+/// [Renders](fit) the envelope. While the text is too large, makes space: by `make_space` as long as that
+/// returns true, then by shortening the history.
+pub(crate) fn fit_shortened(
+    core: &QueueCore,
+    envelope: &mut Envelope,
+    encoding: MessageEncoding,
+    mut make_space: impl FnMut(&mut Envelope) -> bool,
+) -> Result<(String, Option<(StoredReference, Bytes)>), Error> {
+    let mut steps = STEPS.iter();
+    loop {
+        let payload = envelope.payload.clone();
+        match fit(core, envelope, encoding, u64::MAX) {
+            Err(error) if error.kind() == ErrorKind::TooLarge => {
+                envelope.payload = payload;
+                if !make_space(envelope) {
+                    let Some(step) = steps.next() else { return Err(error) };
+                    step(&mut envelope.history);
+                }
             }
-            None => false,
+            fitted => return fitted,
         }
     }
 }
@@ -54,9 +63,9 @@ mod tests {
             past: Some("[]".to_owned()),
             ..History::default()
         };
-        let mut trim = HistoryTrim::new();
         let mut lengths = Vec::new();
-        while trim.next_step(&mut history) {
+        for step in STEPS {
+            step(&mut history);
             lengths.push(history.last_error.as_ref().map(|error| error.chars().count()));
         }
         assert_eq!(lengths, [Some(501), Some(501), Some(501), Some(501), Some(101), None]);

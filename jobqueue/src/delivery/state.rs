@@ -71,7 +71,7 @@ pub(crate) struct DeliveryState {
     /// The queues that handlers send to.
     opened: Mutex<HashMap<QueueName, Arc<OnceCell<Arc<QueueCore>>>>>,
     /// The data of the worker's record; empty if the worker keeps no record.
-    tracker: OnceLock<Arc<Tracker>>,
+    pub(crate) tracker: OnceLock<Arc<Tracker>>,
 }
 
 impl DeliveryState {
@@ -134,10 +134,6 @@ impl DeliveryState {
     /// Returns the data of the worker's record, if the worker keeps a record.
     pub(crate) fn tracker(&self) -> Option<&Arc<Tracker>> {
         self.tracker.get()
-    }
-
-    pub(crate) fn set_tracker(&self, tracker: &Arc<Tracker>) {
-        drop(self.tracker.set(Arc::clone(tracker)));
     }
 
     /// Returns the rejection of a job that an operator has cancelled; `None` for any other job.

@@ -103,13 +103,11 @@ impl Registration {
         }
     }
 
-    /// Returns whether the handler takes messages of `kind`.
     pub(crate) fn accepts(&self, kind: &str) -> bool {
         self.takes_all || self.kinds.contains(&kind)
     }
 }
 
-/// Returns the service of a handler that takes the job and its message.
 fn service_of<M, H>(handler: H) -> JobService
 where
     M: 'static,

@@ -40,7 +40,6 @@ use crate::job::JobInfo;
 pub struct Job {
     info: Arc<JobInfo>,
     states: Arc<States>,
-    /// The context of the delivery.
     context: Arc<dyn Any + Send + Sync>,
     /// At most one value of each type. A linear search is faster than hashing for a few values.
     extensions: Vec<Box<dyn Any + Send + Sync>>,
@@ -57,7 +56,6 @@ impl Job {
         Self { info, states, context, extensions: Vec::new(), message: Some(message) }
     }
 
-    /// Returns the context of the delivery, if it is a `T`.
     pub(crate) fn context<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         Arc::clone(&self.context).downcast().ok()
     }

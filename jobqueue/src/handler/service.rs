@@ -41,9 +41,6 @@ impl JobService {
     }
 
     /// Waits until the service is ready, and runs it for one job.
-    ///
-    /// # Errors
-    /// The error that the handler or a layer returned.
     pub(crate) async fn oneshot(mut self, job: Job) -> Result<(), BoxError> {
         poll_fn(|context| self.poll_ready(context)).await?;
         self.call(job).await

@@ -245,7 +245,6 @@ impl Lease {
         }
     }
 
-    /// Limits a request to the duration `limit`.
     pub(super) async fn with_timeout<T>(
         &self,
         limit: Duration,
@@ -265,7 +264,6 @@ impl Lease {
     }
 }
 
-/// A change of a leased message.
 pub(super) struct LeaseChange {
     visibility: Duration,
     text: Option<String>,
@@ -273,7 +271,6 @@ pub(super) struct LeaseChange {
 }
 
 impl LeaseChange {
-    /// Returns a change that keeps the lease.
     pub(super) fn keeping(visibility: Duration, text: Option<String>) -> Self {
         Self { visibility, text, ends_lease: false }
     }

@@ -35,18 +35,12 @@ static PROCESS: OnceLock<LeaseRenewer> = OnceLock::new();
 impl LeaseRenewer {
     /// Returns the renewer of this process, whose thread the first call starts. If `runtime` starts no
     /// threads, returns a new renewer on the current tokio runtime.
-    ///
-    /// # Errors
-    /// The operating system could not start the thread.
     pub(crate) fn of(runtime: &Runtime) -> io::Result<Self> {
         if runtime.starts_threads() { Self::process() } else { Ok(Self::on_this_runtime(runtime)) }
     }
 
     /// Starts a task on the runtime where leases are renewed, so that it does not depend on the application's
     /// tokio runtime.
-    ///
-    /// # Errors
-    /// The operating system could not start the thread.
     pub(crate) fn spawn_detached<T: Send + 'static>(
         runtime: &Runtime,
         future: impl Future<Output = T> + Send + 'static,

@@ -24,6 +24,5 @@ pub(crate) struct LeasedQueue {
     /// The handle for the renewer's runtime.
     pub(crate) renewer_store: Arc<Queues>,
     pub(crate) renewer: LeaseRenewer,
-    /// The observers of renewals and losses.
     pub(crate) observers: Arc<Observers>,
 }

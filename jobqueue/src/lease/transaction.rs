@@ -28,7 +28,6 @@ pub(crate) struct TransactionChange<'l> {
 }
 
 impl TransactionChange<'_> {
-    /// Returns the message and its current receipt.
     pub(crate) fn message(&self) -> &MessageRef {
         &self.message
     }
@@ -82,9 +81,6 @@ impl TransactionChange<'_> {
 
 impl Lease {
     /// Begins a change of the message within the caller's transaction.
-    ///
-    /// # Errors
-    /// The lease has ended.
     pub(crate) fn change_in_transaction(&self) -> Result<TransactionChange<'_>, LeaseError> {
         self.check_not_ended()?;
         Ok(TransactionChange { lease: self, message: self.message(), began: Instant::now() })

@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::parking::{Parking, max_wait, min_put_back_delay, put_back_delay};
 use crate::delivery::{
-    AdmissionContext, Disposition, Hook, HookAnswer, HookContext, LeasedJob, end_turn, is_done_in_order,
-    keep_expected, position_of,
+    AdmissionContext, Disposition, Hook, HookAnswer, HookContext, JobEnd, LeasedJob, end_turn,
+    is_done_in_order, keep_expected, position_of,
 };
 use crate::error::Error;
 use crate::group_log::{EndState, IN_ORDER, InOrder, LogBlob, OverdueWait, Position, superseded};
@@ -54,7 +53,6 @@ impl OrderHook {
     }
 }
 
-/// A delivery that waits for its turn.
 struct OrderedDelivery<'a> {
     arrived: Instant,
     leased_job: &'a LeasedJob,
@@ -97,16 +95,17 @@ impl Hook for OrderHook {
             .await
     }
 
-    async fn completing(&self, context: HookContext<'_>, _: Option<&RawValue>, _: bool) -> Result<(), Error> {
-        end_turn(context.leased_job, EndState::Done).await
+    async fn ending(&self, context: HookContext<'_>, end: JobEnd<'_>) -> Result<(), Error> {
+        match end {
+            JobEnd::Completed { .. } => end_turn(context.leased_job, EndState::Done).await,
+            // The delivery ends the position, also without this hook.
+            JobEnd::Discarded => Ok(()),
+            JobEnd::Failed(_) => end_turn(context.leased_job, EndState::DeadLettered).await,
+        }
     }
 
     async fn is_done_elsewhere(&self, context: HookContext<'_>) -> Result<bool, Error> {
         is_done_in_order(context.leased_job).await
-    }
-
-    async fn dead_lettering(&self, context: HookContext<'_>, _: &str, _: &str) -> Result<(), Error> {
-        end_turn(context.leased_job, EndState::DeadLettered).await
     }
 }
 
@@ -132,7 +131,7 @@ impl OrderedDelivery<'_> {
                 TurnStep::Wait { ahead, overdue } => (ahead, overdue),
             };
             if parked.is_none() && self.leased_job.has_deliveries_left() {
-                parked = parking.park(self.leased_job.payload_bytes(), ahead);
+                parked = parking.park(ahead);
                 // A delivery without a parking space keeps its slot until it is put back: so the number of
                 // such deliveries is bounded, too.
                 if parked.is_some() {

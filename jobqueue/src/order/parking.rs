@@ -1,8 +1,7 @@
 //! Deliveries that wait in memory for their turn, without a slot.
 //!
 //! Their leases are renewed while they wait, so that no other worker receives them; a delivery runs as soon
-//! as the job before it has ended. The number of waiting deliveries and their bytes are bounded; all others
-//! are put back.
+//! as the job before it has ended. The number of waiting deliveries is bounded; all others are put back.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +12,11 @@ use super::hook::OVERDUE_TIMEOUT;
 use crate::delivery::MAX_UNLOGGED_DELAY;
 use crate::group_log::Progress;
 
-/// The maximum number of waiting deliveries of one worker.
+/// The maximum number of waiting deliveries of one worker. Their texts have at most 64 MiB, 64 KiB each: a
+/// payload in a blob is fetched after the wait.
 const MAX_PARKED: usize = 1_024;
 /// The maximum number of waiting deliveries of one group.
 const MAX_PARKED_OF_GROUP: usize = 256;
-/// The maximum size of all waiting payloads together, in KiB: 64 MiB.
-const MAX_KIB: usize = 64 * 1024;
-/// The memory that a delivery occupies besides its payload.
-const OVERHEAD_KIB: usize = 8;
 /// The maximum time that a delivery waits, if its run time allows: the lease counts from the start of the
 /// wait.
 const MAX_WAIT: Duration = Duration::from_secs(600);
@@ -32,38 +28,24 @@ const MAX_PUT_BACK: Duration = Duration::from_secs(10);
 /// second.
 const DELAY_PER_ENTRY: Duration = Duration::from_millis(5);
 
-/// The space for waiting deliveries.
+/// The places for waiting deliveries.
 #[derive(Debug)]
-pub(super) struct Parking {
-    places: Arc<Semaphore>,
-    kib: Arc<Semaphore>,
-}
-
-/// The space that a waiting delivery occupies.
-#[derive(Debug)]
-pub(super) struct Parked {
-    _place: OwnedSemaphorePermit,
-    _kib: OwnedSemaphorePermit,
-}
+pub(super) struct Parking(Arc<Semaphore>);
 
 impl Parking {
     pub(super) fn new() -> Self {
-        Self { places: Arc::new(Semaphore::new(MAX_PARKED)), kib: Arc::new(Semaphore::new(MAX_KIB)) }
+        Self(Arc::new(Semaphore::new(MAX_PARKED)))
     }
 
-    /// Reserves space for a delivery with a payload of `bytes` and `ahead` entries before it.
-    pub(super) fn park(&self, bytes: u64, ahead: usize) -> Option<Parked> {
+    /// Takes a place for a delivery with `ahead` entries before it.
+    pub(super) fn park(&self, ahead: usize) -> Option<OwnedSemaphorePermit> {
         if ahead > MAX_PARKED_OF_GROUP {
             return None;
         }
-        let kib = u32::try_from(bytes / 1024).ok()?.checked_add(OVERHEAD_KIB as u32)?;
-        let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
-        let kib = Arc::clone(&self.kib).try_acquire_many_owned(kib).ok()?;
-        Some(Parked { _place: place, _kib: kib })
+        Arc::clone(&self.0).try_acquire_owned().ok()
     }
 }
 
-/// Returns the maximum wait of a delivery that may run for `run_time`.
 pub(super) fn max_wait(run_time: Duration, until_idle: bool) -> Duration {
     // A worker that runs until it is idle does not wait for a delayed message.
     if until_idle { Duration::from_secs(1) } else { (run_time / 8).min(MAX_WAIT) }
@@ -127,18 +109,7 @@ mod tests {
     #[test]
     fn delivery_far_from_its_turn_is_not_parked() {
         let parking = Parking::new();
-        assert!(parking.park(100, MAX_PARKED_OF_GROUP).is_some());
-        assert!(parking.park(100, MAX_PARKED_OF_GROUP + 1).is_none());
-    }
-
-    #[test]
-    fn payloads_of_parked_deliveries_are_bounded() {
-        const LARGE_PAYLOAD: u64 = 60 << 20;
-        let parking = Parking::new();
-        let first = parking.park(LARGE_PAYLOAD, 1);
-        assert!(first.is_some());
-        assert!(parking.park(LARGE_PAYLOAD, 2).is_none());
-        drop(first);
-        assert!(parking.park(LARGE_PAYLOAD, 2).is_some());
+        assert!(parking.park(MAX_PARKED_OF_GROUP).is_some());
+        assert!(parking.park(MAX_PARKED_OF_GROUP + 1).is_none());
     }
 }

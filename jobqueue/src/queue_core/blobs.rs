@@ -7,7 +7,6 @@ use crate::envelope::{Checkpoint, Envelope, Payload, StoredReference};
 use crate::error::Error;
 use crate::storage::QueueName;
 
-/// The blobs of a message that is being copied.
 #[derive(Debug, Default)]
 pub(crate) struct CopiedBlobs {
     /// The blobs of the original, which the copy does not need.

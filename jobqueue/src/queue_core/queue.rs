@@ -136,7 +136,6 @@ impl QueueCore {
         })
     }
 
-    /// Opens an existing queue.
     pub(crate) async fn open_existing(
         storage: &Storage,
         name: QueueName,
@@ -213,7 +212,6 @@ impl QueueCore {
         self.storage.observers()
     }
 
-    /// Returns the settings of the last refresh.
     pub(crate) fn settings(&self) -> Arc<QueueSettings> {
         self.settings.last_read()
     }
@@ -237,7 +235,6 @@ impl QueueCore {
         Some(self.runtime().spawn(reading))
     }
 
-    /// Returns the terms of the lease of a message whose type declares `defaults`.
     pub(crate) fn terms(&self, settings: &QueueSettings, defaults: &MessageDefaults) -> LeaseTerms {
         LeaseTerms {
             visibility: settings.timeout,
@@ -256,26 +253,15 @@ impl QueueCore {
         let requested = Instant::now();
         let since = self.observers().trace().then(SystemTime::now);
         let received = self.store().get(&self.name, options).await;
-        self.emit_received(requested, since, received.as_ref());
-        Ok((received?, requested))
-    }
-
-    /// Emits the event for an answer to a request for messages.
-    fn emit_received(
-        &self,
-        requested: Instant,
-        since: Option<SystemTime>,
-        received: Result<&Received, &StoreError>,
-    ) {
         let (queue, observers) = (&self.name, self.observers());
-        let messages = received.map_or(0, |received| received.messages.len());
+        let messages = received.as_ref().map_or(0, |received| received.messages.len());
         if let Some(since) = since {
-            let error = received.err().map(|error| error.kind().as_str());
+            let error = received.as_ref().err().map(|error| error.kind().as_str());
             observers.span(|| Step::Receive { queue, since, messages }).end(None, error);
         }
-        if received.is_ok() {
-            observers.emit(|| Event::Received { queue: queue.clone(), messages, took: requested.elapsed() });
-        }
+        let received = received?;
+        observers.emit(|| Event::Received { queue: queue.clone(), messages, took: requested.elapsed() });
+        Ok((received, requested))
     }
 
     /// Returns the pauses between requests to an empty queue, of at most `max` each.

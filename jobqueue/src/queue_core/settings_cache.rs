@@ -43,7 +43,6 @@ impl SettingsCache {
         Self { defaults, overrides, refresh, cached: RwLock::new(cached), refreshing: Arc::default() }
     }
 
-    /// Returns the settings of the last refresh.
     pub(crate) fn last_read(&self) -> Arc<QueueSettings> {
         Arc::clone(&read(&self.cached).settings)
     }

@@ -1,6 +1,5 @@
 //! Receives messages without a worker.
 
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +18,7 @@ use crate::envelope::headers::batch::is_of_batch;
 use crate::error::Error;
 use crate::job::JobInfo;
 use crate::job::outcome::chain;
-use crate::message::{MessageDefaults, QueueMessage};
+use crate::message::QueueMessage;
 use crate::queue_core::{Idle, Queue, QueueCore};
 
 /// The longest pause between two requests of [`Queue::receive`] to an empty queue, on storages that cannot
@@ -56,7 +55,8 @@ impl<M: QueueMessage> Queue<M> {
     pub async fn receive(&self, wait: Duration) -> Result<Option<Delivery<M>>, Error> {
         let give_up = Instant::now() + wait.min(WITHOUT_END);
         let mut idle = self.core().idle(MAX_RECEIVE_PAUSE);
-        let kinds = KindsOf::<M>(PhantomData);
+        let find = |kind: &str| M::kinds().contains(&kind).then_some((M::VERSION, M::DEFAULTS));
+        let kinds = Kinds { of_raw: Some(M::KIND), find: &find, unknown: "it is of another kind" };
         while let Some((leased_job, decoded)) = lease_next(self.core(), give_up, &mut idle, &kinds).await? {
             let unread = match decoded {
                 _ if HandlerOutput::is_kept(&leased_job) => Disposition::Release(FINISHED_PUT_BACK),
@@ -83,7 +83,7 @@ fn lease_next<'q>(
     core: &'q Arc<QueueCore>,
     give_up: Instant,
     idle: &'q mut Idle,
-    kinds: &'q dyn Kinds,
+    kinds: &'q Kinds<'q>,
 ) -> BoxFuture<'q, Result<Option<Leased>, Error>> {
     Box::pin(async move {
         loop {
@@ -101,7 +101,6 @@ fn lease_next<'q>(
     })
 }
 
-/// Decodes the payload, or returns the disposition of the message.
 fn read_payload<M: QueueMessage>(leased_job: &LeasedJob, data: &[u8]) -> Result<(M, JobInfo), Disposition> {
     let (version, media_type) = leased_job.payload_form();
     match (decode_any_version::<M>(version, media_type.as_deref(), data), leased_job.info()) {
@@ -156,25 +155,4 @@ async fn dead_letter_unread(leased_job: &LeasedJob, rejection: Rejection) -> Res
         return leased_job.release_waiting(LEFT_TO_OTHERS_PUT_BACK, None).await.map(drop);
     }
     dead_letter_by_hand(leased_job, rejection).await
-}
-
-/// The kinds of one message type.
-struct KindsOf<M>(PhantomData<fn() -> M>);
-
-impl<M: QueueMessage> Kinds for KindsOf<M> {
-    fn of_raw(&self) -> Option<&'static str> {
-        Some(M::KIND)
-    }
-
-    fn newest(&self, kind: &str) -> Option<u32> {
-        M::kinds().contains(&kind).then_some(M::VERSION)
-    }
-
-    fn defaults(&self, kind: &str) -> MessageDefaults {
-        if M::kinds().contains(&kind) { M::DEFAULTS } else { MessageDefaults::new() }
-    }
-
-    fn unknown(&self) -> &'static str {
-        "it is of another kind"
-    }
 }

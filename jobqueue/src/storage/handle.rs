@@ -82,12 +82,34 @@ impl Storage {
         options.open().await.map(Self::from).map_err(not_opened)
     }
 
+    /// Returns a storage with these queues, and with the blobs of another storage.
+    ///
+    /// All processes that use the queues must use the same blobs: large payloads, leases of leaders, batches
+    /// and FIFO groups are there. Storages that have different queues under one name must not share blobs,
+    /// because these records are found by the name of the queue.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use jobqueue::Storage;
+    ///
+    /// let (fast, durable) = (Storage::memory(), Storage::memory());
+    /// let storage = fast.with_blobs_of(&durable);
+    /// assert_eq!(storage.description(), "memory + blobs of memory");
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn with_blobs_of(&self, blobs: &Self) -> Self {
+        let description = format!("{} + blobs of {}", self.description(), blobs.description());
+        Self::new(Arc::clone(self.queues().store()), Arc::clone(blobs.blobs()), description)
+            .with_runtime(self.runtime().clone())
+    }
+
     /// Returns this storage with a listener, which is called for every [`Event`] of its queues and workers,
     /// and of the storage itself. The listener must return quickly. If it panics, the panic is logged and the
     /// work continues.
     ///
     /// Queues and workers created before, or from another clone, are not observed. With
-    /// [`queues_of`](super::StorageBuilder::queues_of), listen to the storage that is built.
+    /// [`with_blobs_of`](Self::with_blobs_of), listen to the storage that it returns.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -136,7 +158,6 @@ impl Storage {
         &self.copying
     }
 
-    /// Returns the listeners and the tracer.
     pub(crate) fn observers(&self) -> &Arc<Observers> {
         &self.observers
     }

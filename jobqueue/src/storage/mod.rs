@@ -6,11 +6,9 @@
 //! and the types of their arguments and answers. An adapter returns [`Stores`]. [`Storage`] is the handle
 //! that the rest of the framework holds.
 
-mod builder;
 mod expiry;
 mod handle;
 
-pub use builder::StorageBuilder;
 pub(crate) use expiry::{EXPIRES, NEVER, needed_at_most_until, needed_until};
 pub use handle::Storage;
 #[doc(inline)]

@@ -24,7 +24,6 @@ pub(crate) fn current() -> Option<TraceContext> {
     CURRENT.try_with(|context| *context).ok()
 }
 
-/// Runs `future` with `context` as the current trace.
 pub(crate) fn scope<F: Future>(context: TraceContext, future: F) -> impl Future<Output = F::Output> {
     CURRENT.scope(context, future)
 }

@@ -68,8 +68,6 @@ impl BackgroundTask {
     }
 }
 
-/// Starts the task that writes the journal of a worker's ended jobs. Returns `None` if the worker keeps no
-/// journal.
 pub(super) fn start_journal(state: &WorkerState) -> Option<BackgroundTask> {
     let retention = state.options.journal_retention?;
     let storage = &state.delivery_state.storage;
@@ -83,6 +81,6 @@ pub(super) fn start_journal(state: &WorkerState) -> Option<BackgroundTask> {
     let task = LeaseRenewer::spawn_detached(storage.runtime(), write)
         .inspect_err(|error| crate::log::warn!(%error, "no history is kept"))
         .ok()?;
-    state.set_journal(&buffer);
+    drop(state.journal.set(buffer));
     Some(BackgroundTask::new(ended, task))
 }

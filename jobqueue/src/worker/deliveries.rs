@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
 use super::limits::Occupied;
-use super::pacing::{CircuitChange, Pacing, Permit, Probe};
+use super::pacing::{Circuit, CircuitChange, Permit, Probe, UnknownRatio};
 use super::state::WorkerState;
 use crate::delivery::{DeliveryReport, DeliverySlot, Executor, Incoming, MessageClass};
 use crate::event::Event;
@@ -24,7 +24,8 @@ use crate::log::MAX_ID_CHARS;
 pub(super) struct Deliveries {
     pub(super) state: Arc<WorkerState>,
     pub(super) executor: Executor,
-    pub(super) pacing: Arc<Pacing>,
+    pub(super) circuit: Arc<Circuit>,
+    pub(super) unknown: UnknownRatio,
     pub(super) activity: Arc<Activity>,
     /// Fires when no further delivery may start.
     pub(super) stop: CancellationToken,
@@ -62,7 +63,7 @@ impl Deliveries {
     }
 
     fn conclude(&self, report: DeliveryReport, guard: &DeliveryGuard) {
-        let Self { state, executor, pacing, .. } = self;
+        let Self { state, executor, circuit, .. } = self;
         let (queue, events) = (&executor.core.name, &executor.state.events);
         self.log(&report);
         state.record(queue, &report);
@@ -77,7 +78,7 @@ impl Deliveries {
         });
         // A delivery without an attempt says nothing about the handlers.
         let change = if attempted {
-            pacing.circuit.record(job.as_ref().map(|job| &job.id), &outcome, guard.probe())
+            circuit.record(job.as_ref().map(|job| &job.id), &outcome, guard.probe())
         } else {
             None
         };
@@ -123,17 +124,16 @@ impl Deliveries {
 /// The slot of a delivery. Dropping the guard, even half-way, frees the slot and then counts the job as
 /// finished. The lease ends before that, with the delivery.
 pub(super) struct DeliveryGuard {
-    pacing: Arc<Pacing>,
     slot: Occupied,
     probe: Option<Probe>,
-    /// Counts the job as finished. Dropped last.
-    _finished: ScopeGuard<Arc<Activity>, fn(Arc<Activity>)>,
+    /// Counts the job as finished when it is dropped, as the last field.
+    deliveries: ScopeGuard<Arc<Deliveries>, fn(Arc<Deliveries>)>,
 }
 
 impl DeliveryGuard {
-    pub(super) fn new(deliveries: &Deliveries, slot: Occupied, probe: Option<Probe>) -> Self {
-        let (pacing, activity) = (Arc::clone(&deliveries.pacing), Arc::clone(&deliveries.activity));
-        Self { pacing, slot, probe, _finished: guard(activity, |activity| activity.finished()) }
+    pub(super) fn new(deliveries: &Arc<Deliveries>, slot: Occupied, probe: Option<Probe>) -> Self {
+        let finished: fn(Arc<Deliveries>) = |deliveries| deliveries.activity.finished();
+        Self { slot, probe, deliveries: guard(Arc::clone(deliveries), finished) }
     }
 
     /// Returns the circuit's probe if this delivery is one.
@@ -144,7 +144,7 @@ impl DeliveryGuard {
 
 impl DeliverySlot for DeliveryGuard {
     fn classify(&self, class: MessageClass) {
-        self.pacing.unknown.record(class);
+        self.deliveries.unknown.record(class);
     }
 
     fn reserve(&self, kind: &str) -> Result<(), Duration> {
@@ -163,7 +163,7 @@ impl DeliverySlot for DeliveryGuard {
     }
 
     fn reject(&self) -> Result<(), Duration> {
-        self.pacing.rejections.permit()
+        self.deliveries.state.rejections.permit()
     }
 
     fn handler_is_done(&self) -> bool {
@@ -175,7 +175,8 @@ impl DeliverySlot for DeliveryGuard {
     }
 
     fn is_fetching_paused(&self) -> bool {
-        self.pacing.snooze.until().is_some() || self.pacing.circuit.permit() != Permit::Closed
+        let Deliveries { executor, circuit, .. } = &**self.deliveries;
+        executor.snooze.until().is_some() || circuit.permit() != Permit::Closed
     }
 
     fn take(&self) -> BoxFuture<'_, ()> {

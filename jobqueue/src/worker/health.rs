@@ -76,7 +76,6 @@ struct HealthState {
     renewer: Option<LeaseRenewer>,
 }
 
-/// Requests that have failed in a row.
 #[derive(Debug)]
 struct FailureStreak {
     since: Instant,
@@ -113,7 +112,6 @@ impl WorkerHealth {
         }
     }
 
-    /// Records that the worker has opened its queues.
     pub(super) fn begin(&self, queues: impl Iterator<Item = QueueName>, renewer: Option<LeaseRenewer>) {
         let mut state = lock(&self.0);
         state.phase = WorkerPhase::Running;

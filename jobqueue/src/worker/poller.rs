@@ -88,7 +88,7 @@ impl Poller {
     }
 
     async fn poll(&self) {
-        let Deliveries { state, executor, pacing, stop, .. } = &*self.deliveries;
+        let Deliveries { state, executor, circuit, stop, .. } = &*self.deliveries;
         let core = &executor.core;
         if let Some(tracker) = executor.state.tracker() {
             // A waiting job that an operator has cancelled does not start.
@@ -112,7 +112,7 @@ impl Poller {
             // have opened, or a handler may have snoozed it.
             let settings = stop.run_until_cancelled(core.fresh_settings()).await;
             let Some(settings) = settings else { return self.slots.fetched() };
-            let is_permitted = pacing.circuit.permit() == permit && pacing.snooze.until().is_none();
+            let is_permitted = circuit.permit() == permit && executor.snooze.until().is_none();
             if !is_permitted || settings.is_paused(core.now()) {
                 drop(slots);
                 self.slots.fetched();
@@ -128,21 +128,21 @@ impl Poller {
     /// Returns the permission to fetch. If the queue is paused or snoozed, or its circuit is open, waits and
     /// returns `None`.
     async fn permit(&self, settings: &QueueSettings, idle: &mut Idle) -> Option<Permit> {
-        let Deliveries { executor, pacing, activity, stop, .. } = &*self.deliveries;
+        let Deliveries { executor, circuit, activity, stop, .. } = &*self.deliveries;
         if settings.is_paused(executor.core.now()) {
             activity.found_empty(self.number, activity.generation());
             // `nap` ignores notifications: messages that arrive stay in the paused queue.
             stop.run_until_cancelled(idle.nap()).await;
             return None;
         }
-        if let Some(until) = pacing.snooze.until() {
+        if let Some(until) = executor.snooze.until() {
             self.rest(activity.generation(), tokio::time::sleep_until(until)).await;
             return None;
         }
-        match pacing.circuit.permit() {
+        match circuit.permit() {
             Permit::OpenUntil(until) => stop.run_until_cancelled(tokio::time::sleep_until(until)).await?,
             Permit::Probing(until) => {
-                let ended = tokio::time::timeout_at(until, pacing.circuit.ended());
+                let ended = tokio::time::timeout_at(until, circuit.ended());
                 let _ = stop.run_until_cancelled(ended).await?;
             }
             permit => return Some(permit),
@@ -288,26 +288,26 @@ impl Poller {
         slots: Vec<Slot>,
         permit: Permit,
     ) {
-        let worker = &*self.deliveries;
-        let mut probe = (permit == Permit::Probe).then(|| worker.pacing.circuit.probe());
+        let deliveries = &self.deliveries;
+        let mut probe = (permit == Permit::Probe).then(|| deliveries.circuit.probe());
         // If a storage returns more messages than requested, the excess messages reappear when their leases
         // run out.
-        worker.activity.started(messages.len().min(slots.len()));
+        deliveries.activity.started(messages.len().min(slots.len()));
         for (leased, slot) in messages.into_iter().zip(slots) {
             // Boxed, so that the futures that hold it stay small.
             let incoming = Box::new(Incoming { leased, requested, settings: Arc::clone(settings) });
-            let guard = DeliveryGuard::new(worker, self.slots.occupied(slot), probe.take());
-            self.deliveries.start(incoming, guard);
+            let guard = DeliveryGuard::new(deliveries, self.slots.occupied(slot), probe.take());
+            deliveries.start(incoming, guard);
         }
     }
 
     /// Returns the queue's settings once this worker may fetch. First leaves unknown messages to other
     /// workers for a while, and waits until the storage no longer throttles.
     async fn ready_settings(&self, was_full: bool) -> Arc<QueueSettings> {
-        let Deliveries { executor, pacing, .. } = &*self.deliveries;
+        let Deliveries { executor, unknown, .. } = &*self.deliveries;
         let core = &executor.core;
         // No long pauses in `run_until_idle`: the unknown messages would be visible again after each pause.
-        let pause = pacing.unknown.pause(!was_full && !self.until_idle, core.runtime());
+        let pause = unknown.pause(!was_full && !self.until_idle, core.runtime());
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
@@ -366,10 +366,8 @@ impl Poller {
     }
 }
 
-/// The answer to a request, or to all requests of one round.
 #[derive(Debug, Default)]
 struct Fetched {
-    /// The number of messages.
     messages: usize,
     /// The time until the next message becomes visible, if the storage knows it.
     next_visible_in: Option<Duration>,

@@ -14,54 +14,37 @@ use crate::presence::{Tracker, WorkerFacts, read_once, run_record_writer};
 /// The interval at which a worker writes its record unless configured otherwise.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(15);
 
-/// The task that writes the record of a running worker. If it is dropped, the record becomes stale.
-pub(super) struct PresenceTask {
-    tracker: Arc<Tracker>,
-    task: BackgroundTask,
-}
-
-impl PresenceTask {
-    /// Starts the task that writes the record and reads the requests to cancel jobs. For a worker that runs
-    /// until it is idle, the task by default only reads the requests, once. Returns `None` if the worker does
-    /// neither.
-    pub(super) fn start(state: &WorkerState, until_idle: bool) -> Option<Self> {
-        let runtime = state.delivery_state.storage.runtime();
-        let is_test = !runtime.starts_threads();
-        let interval = match state.options.presence {
-            PresenceSetting::Off => return None,
-            PresenceSetting::Default if is_test => return None,
-            PresenceSetting::Default => (!until_idle).then_some(DEFAULT_INTERVAL),
-            PresenceSetting::Every(interval) => Some(interval),
-        };
-        let (tracker, ended) = (Arc::<Tracker>::default(), CancellationToken::new());
-        let (tracked, end) = (Arc::clone(&tracker), ended.clone());
-        let blobs = state.delivery_state.storage.detached_blobs();
-        // On the lease renewer's thread: a handler that blocks the worker's runtime does not make the worker
-        // look dead.
-        let task = match interval {
-            Some(every) => {
-                let facts = facts_of(state, every);
-                let write = run_record_writer(blobs, runtime.clone(), facts, tracked, end);
-                LeaseRenewer::spawn_detached(runtime, write)
-            }
-            None => {
-                let queues = state.registry.0.keys().map(ToString::to_string).collect();
-                LeaseRenewer::spawn_detached(runtime, read_once(blobs, runtime.clone(), queues, tracked, end))
-            }
-        };
-        let task = task.inspect_err(|error| crate::log::debug!(%error, "the worker has no record")).ok()?;
-        state.delivery_state.set_tracker(&tracker);
-        Some(Self { tracker, task: BackgroundTask::new(ended, task) })
-    }
-
-    /// Shows in the record that the worker is stopping.
-    pub(super) fn drain(&self) {
-        self.tracker.drain();
-    }
-
-    pub(super) async fn end(self) {
-        self.task.end().await;
-    }
+/// Starts the task that writes the record of a running worker and reads the requests to cancel jobs. If the
+/// task is dropped, the record becomes stale. For a worker that runs until it is idle, the task by default
+/// only reads the requests, once. Returns `None` if the worker does neither.
+pub(super) fn start_record(state: &WorkerState, until_idle: bool) -> Option<BackgroundTask> {
+    let runtime = state.delivery_state.storage.runtime();
+    let is_test = !runtime.starts_threads();
+    let interval = match state.options.presence {
+        PresenceSetting::Off => return None,
+        PresenceSetting::Default if is_test => return None,
+        PresenceSetting::Default => (!until_idle).then_some(DEFAULT_INTERVAL),
+        PresenceSetting::Every(interval) => Some(interval),
+    };
+    let (tracker, ended) = (Arc::<Tracker>::default(), CancellationToken::new());
+    let (tracked, end) = (Arc::clone(&tracker), ended.clone());
+    let blobs = state.delivery_state.storage.detached_blobs();
+    // On the lease renewer's thread: a handler that blocks the worker's runtime does not make the worker look
+    // dead.
+    let task = match interval {
+        Some(every) => {
+            let facts = facts_of(state, every);
+            let write = run_record_writer(blobs, runtime.clone(), facts, tracked, end);
+            LeaseRenewer::spawn_detached(runtime, write)
+        }
+        None => {
+            let queues = state.registry.0.keys().map(ToString::to_string).collect();
+            LeaseRenewer::spawn_detached(runtime, read_once(blobs, runtime.clone(), queues, tracked, end))
+        }
+    };
+    let task = task.inspect_err(|error| crate::log::debug!(%error, "the worker has no record")).ok()?;
+    drop(state.delivery_state.tracker.set(tracker));
+    Some(BackgroundTask::new(ended, task))
 }
 
 fn facts_of(state: &WorkerState, interval: Duration) -> WorkerFacts {

@@ -49,7 +49,6 @@ impl Report {
         self.abandoned += 1;
     }
 
-    /// Counts the end of a delivery that has begun.
     pub(super) fn count(&mut self, ended: &DeliveryReport) {
         self.abandoned -= 1;
         self.cancelled += u64::from(ended.cancelled);

@@ -16,10 +16,10 @@ use super::activity::Activity;
 use super::background::{Background, BackgroundContext, BackgroundTask, start_journal};
 use super::deliveries::Deliveries;
 use super::health::WorkerHealth;
-use super::limits::Slots;
-use super::pacing::Pacing;
+use super::limits::QueueSlots;
+use super::pacing::{Circuit, UnknownRatio};
 use super::poller::Poller;
-use super::presence_task::PresenceTask;
+use super::presence_task::start_record;
 use super::report::Report;
 use super::state::WorkerState;
 use crate::claim_check::{SweepOptions, sweep_containers};
@@ -45,7 +45,6 @@ const SETTLE_TIME: Duration = Duration::from_secs(1);
 const CONCURRENT_OPENS: usize = 32;
 /// The time for which the start retries to open a queue.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pauses between the tries.
 const START_BACKOFF: Backoff = Backoff::exponential(Duration::from_millis(250), Duration::from_secs(2));
 
 /// Runs handlers for the messages of its queues.
@@ -168,8 +167,8 @@ impl Worker {
         let mut running = RunningWorker::new(self.state, until_idle);
         let state = Arc::clone(&running.state);
         let queues = open_queues(&state).await?;
-        running.presence = PresenceTask::start(&state, until_idle);
-        running.journal = start_journal(&state);
+        running.background_tasks.extend(start_record(&state, until_idle));
+        running.background_tasks.extend(start_journal(&state));
         running.start_pollers(queues);
         let runtime = state.delivery_state.storage.runtime();
         for start in self.background {
@@ -191,8 +190,7 @@ struct RunningWorker {
     abort: CancellationToken,
     pollers: TaskTracker,
     tasks: TaskTracker,
-    presence: Option<PresenceTask>,
-    journal: Option<BackgroundTask>,
+    background_tasks: Vec<BackgroundTask>,
     /// Ends the leases, because a handler that blocks its thread cannot be dropped.
     _leases_end_when_dropped: ScopeGuard<Arc<WorkerState>, fn(Arc<WorkerState>)>,
     _abort_when_dropped: DropGuard,
@@ -211,8 +209,7 @@ impl RunningWorker {
             activity: Arc::new(Activity::new(state.registry.0.len())),
             pollers: TaskTracker::new(),
             tasks: TaskTracker::new(),
-            presence: None,
-            journal: None,
+            background_tasks: Vec::new(),
             _leases_end_when_dropped: guard(Arc::clone(&state), end_leases),
             _abort_when_dropped: abort.clone().drop_guard(),
             _stop_when_dropped: stop.clone().drop_guard(),
@@ -224,24 +221,24 @@ impl RunningWorker {
 
     fn start_pollers(&self, queues: Vec<(Arc<QueueCore>, Arc<QueueHandlers>)>) {
         let (state, until_idle) = (&self.state, self.until_idle);
-        let slots = Slots::new(state.options.concurrency, &state.options.limits, &state.registry);
-        for (number, (core, handlers)) in queues.into_iter().enumerate() {
+        let slots = QueueSlots::of_all(state.options.concurrency, &state.options.limits, &state.registry);
+        for (number, ((core, handlers), slots)) in queues.into_iter().zip(slots).enumerate() {
             let snooze = Arc::<Snooze>::default();
             let circuit = state.options.circuit.map(|rules| rules.beyond_chunks_of(handlers.largest_chunk()));
-            let pacing = Arc::new(Pacing::new(circuit, &state.rejections, &snooze));
             let delivery_state = Arc::clone(&state.delivery_state);
             let deletions = Deletions::new(&core, &self.tasks, &self.abort);
             let executor = Executor { state: delivery_state, core, handlers, snooze, deletions, until_idle };
             let deliveries = Arc::new(Deliveries {
                 state: Arc::clone(state),
                 executor,
-                pacing,
+                circuit: Arc::new(Circuit::new(circuit)),
+                unknown: UnknownRatio::default(),
                 activity: Arc::clone(&self.activity),
                 stop: self.stop.clone(),
                 abort: self.abort.clone(),
                 tasks: self.tasks.clone(),
             });
-            let poller = Poller { number, slots: slots.of_queue(number), deliveries, until_idle };
+            let poller = Poller { number, slots, deliveries, until_idle };
             let runtime = state.delivery_state.storage.runtime();
             drop(runtime.spawn(self.pollers.track_future(poller.run())));
         }
@@ -259,30 +256,22 @@ impl RunningWorker {
     /// Stops the worker in the three steps of a shutdown. Returns its report, or the error that ended it.
     async fn shut_down(self) -> Result<Report, Error> {
         let Self { state, stop, pollers, tasks, .. } = &self;
-        begin_stopping(state, stop, self.presence.as_ref());
+        state.delivery_state.events.emit(|| Event::Stopping);
+        state.health.drain();
+        stop.cancel();
+        if let Some(tracker) = state.delivery_state.tracker() {
+            tracker.drain();
+        }
         // A request that hangs must not use up the time of the running handlers.
         let _ = tokio::time::timeout(BACKGROUND_TIMEOUT, pollers.wait()).await;
         stop_deliveries(state).await;
         tasks.close();
         let report = end_handlers(state, tasks).await;
         let state = Arc::clone(state);
-        if let Some(presence) = self.presence {
-            presence.end().await;
-        }
-        if let Some(journal) = self.journal {
-            journal.end().await;
+        for task in self.background_tasks {
+            task.end().await;
         }
         final_result(&state, report)
-    }
-}
-
-/// Stops fetching, and notifies all pollers and deliveries.
-fn begin_stopping(state: &WorkerState, stop: &CancellationToken, presence: Option<&PresenceTask>) {
-    state.delivery_state.events.emit(|| Event::Stopping);
-    state.health.drain();
-    stop.cancel();
-    if let Some(presence) = presence {
-        presence.drain();
     }
 }
 
@@ -296,7 +285,6 @@ async fn stop_deliveries(state: &WorkerState) {
     }
 }
 
-/// Returns the report of a worker that has ended, or the error that ended it.
 fn final_result(state: &WorkerState, report: Report) -> Result<Report, Error> {
     crate::log::info!(?report, "worker stopped");
     state.take_failure().map_or(Ok(report), |error| Err(error.into()))

@@ -16,11 +16,12 @@ pub(super) struct WorkerState {
     pub(super) registry: Registry,
     pub(super) options: WorkerOptions,
     pub(super) health: WorkerHealth,
-    pub(super) rejections: Arc<Rejections>,
+    /// The rate limit that all queues of the worker share.
+    pub(super) rejections: Rejections,
     report: Mutex<Report>,
     failure: Mutex<Option<StoreError>>,
     /// The journal of ended jobs; empty if the worker keeps no journal.
-    journal: OnceLock<Arc<JournalBuffer>>,
+    pub(super) journal: OnceLock<Arc<JournalBuffer>>,
 }
 
 impl WorkerState {
@@ -28,7 +29,7 @@ impl WorkerState {
         Self {
             delivery_state: Arc::new(delivery_state),
             registry,
-            rejections: Arc::new(Rejections::new(options.rejections_per_second)),
+            rejections: Rejections::new(options.rejections_per_second),
             options,
             health: WorkerHealth::default(),
             report: Mutex::default(),
@@ -37,11 +38,6 @@ impl WorkerState {
         }
     }
 
-    pub(super) fn set_journal(&self, journal: &Arc<JournalBuffer>) {
-        drop(self.journal.set(Arc::clone(journal)));
-    }
-
-    /// Records an ended delivery in the report, the health, the journal and the worker's record.
     pub(super) fn record(&self, queue: &QueueName, report: &DeliveryReport) {
         let DeliveryReport { job, outcome, ran, error, .. } = report;
         self.report().count(report);

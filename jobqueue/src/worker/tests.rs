@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::{Context, Report, WorkerBuilder};
 use crate::dead_letters::DeadLetter;
-use crate::delivery::{AdmissionContext, Hook, HookAnswer, HookContext};
+use crate::delivery::{AdmissionContext, Hook, HookAnswer, HookContext, JobEnd};
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
 use crate::job::outcome::JobError;
@@ -67,12 +67,16 @@ impl Hook for FailingHook {
         self.at(HookCall::Admit, "admit".to_owned()).map(|()| HookAnswer::Run)
     }
 
-    async fn completing(&self, _: HookContext<'_>, result: Option<&RawValue>, _: bool) -> Result<(), Error> {
-        self.at(HookCall::Completing, format!("completing {}", result.map_or("", RawValue::get)))
-    }
-
-    async fn dead_lettering(&self, _: HookContext<'_>, reason: &str, _: &str) -> Result<(), Error> {
-        self.at(HookCall::DeadLettering, format!("dead-lettering {reason}"))
+    async fn ending(&self, _: HookContext<'_>, end: JobEnd<'_>) -> Result<(), Error> {
+        match end {
+            JobEnd::Completed { result, .. } => {
+                self.at(HookCall::Completing, format!("completing {}", result.map_or("", RawValue::get)))
+            }
+            JobEnd::Discarded => Ok(()),
+            JobEnd::Failed(rejection) => {
+                self.at(HookCall::DeadLettering, format!("dead-lettering {}", rejection.reason))
+            }
+        }
     }
 }
 
@@ -215,7 +219,7 @@ async fn hook_that_recovers_from_a_permanent_error_costs_nothing() {
     }
 }
 
-/// A hook whose first `completing` call for each job is slow.
+/// A hook whose first call for the end of each job is slow.
 #[derive(Debug)]
 struct SlowAtFirst {
     scenario: SlowHook,
@@ -228,8 +232,9 @@ impl Hook for SlowAtFirst {
         true
     }
 
-    async fn completing(&self, _: HookContext<'_>, _: Option<&RawValue>, _: bool) -> Result<(), Error> {
-        if self.calls.fetch_add(1, Ordering::Relaxed) >= self.scenario.jobs {
+    async fn ending(&self, _: HookContext<'_>, end: JobEnd<'_>) -> Result<(), Error> {
+        let is_completed = matches!(end, JobEnd::Completed { .. });
+        if !is_completed || self.calls.fetch_add(1, Ordering::Relaxed) >= self.scenario.jobs {
             return Ok(());
         }
         tokio::time::sleep(self.scenario.call_time).await;
@@ -239,10 +244,6 @@ impl Hook for SlowAtFirst {
 
     async fn admit(&self, _: HookContext<'_>, _: AdmissionContext<'_>) -> Result<HookAnswer, Error> {
         Ok(HookAnswer::Run)
-    }
-
-    async fn dead_lettering(&self, _: HookContext<'_>, _: &str, _: &str) -> Result<(), Error> {
-        Ok(())
     }
 }
 

@@ -357,7 +357,7 @@ async fn relay_between_storages_that_share_blobs_is_refused() {
         let (outbox, again) = (Storage::connect(text).await.unwrap(), Storage::connect(text).await.unwrap());
         for (blobs, is_refused) in [(&outbox, true), (&again, true), (&other, false), (&in_memory(), false)] {
             let queues = in_memory();
-            let destination = Storage::builder().queues_of(&queues).blobs_of(blobs).build().unwrap();
+            let destination = queues.with_blobs_of(blobs);
             let error = relay(&outbox, &destination).build().err().map(|error| error.to_string());
             assert_eq!(error.is_some(), is_refused, "{text} {blobs:?}: {error:?}");
             assert!(error.is_none_or(|error| error.contains("the same blobs")));
@@ -365,7 +365,7 @@ async fn relay_between_storages_that_share_blobs_is_refused() {
     }
     // Blobs without an address or a database, below the wrappers of each storage.
     let outbox = in_memory();
-    let destination = Storage::builder().queues_of(&in_memory()).blobs_of(&outbox).build().unwrap();
+    let destination = in_memory().with_blobs_of(&outbox);
     let error = relay(&outbox, &destination).build().unwrap_err().to_string();
     assert!(error.contains("the same blobs"), "{error}");
 }

@@ -228,7 +228,7 @@ async fn transaction_on_another_file_is_refused() {
     }
     // Queues of the file with blobs elsewhere: what needs no blob can be sent.
     let queues = Storage::open(Options::new(&path)).await.unwrap();
-    let split = Storage::builder().queues_of(&queues).blobs_of(&memory).build().unwrap();
+    let split = queues.with_blobs_of(&memory);
     let queue = split.queue::<Task>().await.unwrap();
     assert_eq!(refused(&queue, &path, "a"), None);
     let told = refused(&queue, &path, &"a".repeat(100_000)).unwrap();

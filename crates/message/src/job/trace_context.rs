@@ -66,31 +66,22 @@ impl TraceContext {
         write_hex(&self.trace_id.to_be_bytes(), &mut text[3..35]);
         write_hex(&self.span_id.to_be_bytes(), &mut text[36..52]);
         write_hex(&[self.flags], &mut text[53..]);
-        as_text(&text)
+        std::str::from_utf8(&text).unwrap_or_default().to_owned()
     }
 
     /// Returns the trace's id: 32 hexadecimal digits.
     pub fn trace_id(&self) -> String {
-        let mut text = [0; 32];
-        write_hex(&self.trace_id.to_be_bytes(), &mut text);
-        as_text(&text)
+        format!("{:032x}", self.trace_id)
     }
 
     /// Returns the span's id: 16 hexadecimal digits.
     pub fn span_id(&self) -> String {
-        let mut text = [0; 16];
-        write_hex(&self.span_id.to_be_bytes(), &mut text);
-        as_text(&text)
+        format!("{:016x}", self.span_id)
     }
 }
 
 fn new_span(runtime: &Runtime) -> u64 {
     runtime.random_u64().max(1)
-}
-
-/// Returns digits and dashes as text.
-fn as_text(digits: &[u8]) -> String {
-    std::str::from_utf8(digits).unwrap_or_default().to_owned()
 }
 
 /// Writes the `traceparent` form.

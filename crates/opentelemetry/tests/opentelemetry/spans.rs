@@ -1,5 +1,6 @@
 //! Spans of jobs: tree, links, kinds and attributes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::dead_letters::DeadLetterOptions;
@@ -264,12 +265,8 @@ async fn service_bus_is_the_system_that_the_conventions_name() {
     let memory = jobqueue::Storage::memory();
     for (description, system) in [("servicebus:shop.example", "servicebus"), ("memory:", "jobqueue")] {
         let kept = Kept::new();
-        let storage = jobqueue::Storage::builder()
-            .queues_of(&memory)
-            .blobs_of(&memory)
-            .description(description)
-            .build()
-            .unwrap();
+        let (queues, blobs) = (Arc::clone(memory.queues().store()), Arc::clone(memory.blobs()));
+        let storage = jobqueue::Storage::new(queues, blobs, description);
         let storage = kept.builder().build().observe(storage);
         storage.queue::<Order>().await.unwrap().send(&Order { number: 1 }).await.unwrap();
         let spans = kept.spans();

@@ -10,7 +10,7 @@ use super::claimed::ClaimedChild;
 use super::known::KnownBatches;
 use super::ledger::{Ledger, Marker};
 use super::names::{BatchId, CONTINUATION, COPY, OF, OF_TOKEN, TOKEN, token};
-use crate::delivery::{AdmissionContext, Disposition, Hook, HookAnswer, HookContext};
+use crate::delivery::{AdmissionContext, Disposition, Hook, HookAnswer, HookContext, JobEnd, Rejection};
 use crate::envelope::headers::batch::is_of_batch;
 use crate::error::Error;
 use crate::job::JobInfo;
@@ -143,6 +143,28 @@ impl Hook for Membership {
         })
     }
 
+    async fn ending(&self, hook_context: HookContext<'_>, end: JobEnd<'_>) -> Result<(), Error> {
+        match end {
+            JobEnd::Completed { result, handed_over } => {
+                self.completing(hook_context, result, handed_over).await
+            }
+            JobEnd::Discarded => self.discarding(hook_context).await,
+            JobEnd::Failed(rejection) => self.failing(hook_context, rejection).await,
+        }
+    }
+
+    async fn is_done_elsewhere(&self, hook_context: HookContext<'_>) -> Result<bool, Error> {
+        if let Some(ledger) = self.continued(hook_context).await? {
+            return ledger.has_continued().await;
+        }
+        match self.child(hook_context).await? {
+            Some(ChildPlace { ledger, index, .. }) => ledger.is_over(index).await,
+            None => Ok(false),
+        }
+    }
+}
+
+impl Membership {
     async fn completing(
         &self,
         hook_context: HookContext<'_>,
@@ -194,28 +216,14 @@ impl Hook for Membership {
         }
     }
 
-    async fn is_done_elsewhere(&self, hook_context: HookContext<'_>) -> Result<bool, Error> {
-        if let Some(ledger) = self.continued(hook_context).await? {
-            return ledger.has_continued().await;
-        }
-        match self.child(hook_context).await? {
-            Some(ChildPlace { ledger, index, .. }) => ledger.is_over(index).await,
-            None => Ok(false),
-        }
-    }
-
-    async fn dead_lettering(
-        &self,
-        hook_context: HookContext<'_>,
-        reason: &str,
-        detail: &str,
-    ) -> Result<(), Error> {
+    async fn failing(&self, hook_context: HookContext<'_>, rejection: &Rejection) -> Result<(), Error> {
         let (continued, child) = (self.continued(hook_context).await?, self.child(hook_context).await?);
         if let Some(ChildPlace { ledger, index, waits: false, .. }) = &child
             // A copy without the turn cannot fail the child.
             && (continued.is_some() || ledger.may_end(&place_of(*index), hook_context).await?)
         {
-            let failed = Marker::Failed { reason: reason.to_owned(), detail: detail.to_owned() };
+            let Rejection { reason, detail, .. } = rejection;
+            let failed = Marker::Failed { reason: reason.to_string(), detail: detail.clone() };
             ledger.end_child(*index, &failed).await?;
         }
         // A redrive would send the job as another message, which needs a free turn.

@@ -42,9 +42,6 @@ impl WorkerBuilder {
     /// Checks the options that do not depend on the registry.
     fn check(&self) -> Result<(), Error> {
         let fail = |text: String| Err(Error::new(ErrorKind::Configuration, text));
-        if let Some(name) = self.repeated_state {
-            return fail(format!("state of type `{name}` was set twice; wrap one of them in its own type"));
-        }
         if self.options.concurrency == 0 {
             return fail("a worker with a concurrency of 0 does nothing; give at least 1".to_owned());
         }

@@ -33,7 +33,7 @@ impl WorkerBuilder {
     /// # drop(worker); Ok::<(), jobqueue::Error>(())
     /// ```
     pub fn limit_queue(mut self, queue: impl Into<String>, limits: QueueLimits) -> Self {
-        self.options.limits.limit_queue(queue.into(), limits);
+        self.options.limits.queues.insert(queue.into(), limits);
         self
     }
 
@@ -47,7 +47,7 @@ impl WorkerBuilder {
     /// limit its own queue. If queues of one kind and queues of several kinds share a limit, a message that
     /// was put back gets the next free place, which is reserved for it for up to five seconds.
     pub fn limit<M: QueueMessage>(mut self, limits: HandlerLimits) -> Self {
-        self.options.limits.limit_handler(M::KIND, limits);
+        self.options.limits.handlers.insert(M::KIND, limits);
         self
     }
 }

@@ -67,7 +67,6 @@ type Wrap = Arc<dyn Fn(JobService) -> JobService + Send + Sync>;
 pub struct WorkerBuilder {
     storage: Storage,
     states: States,
-    repeated_state: Option<&'static str>,
     registrations: Vec<(Option<String>, Registration)>,
     layers: Vec<Wrap>,
     options: WorkerOptions,
@@ -91,7 +90,6 @@ impl WorkerBuilder {
         Self {
             storage,
             states: States::default(),
-            repeated_state: None,
             registrations: Vec::new(),
             layers: Vec::new(),
             options: WorkerOptions { swept, ..WorkerOptions::default() },
@@ -130,7 +128,9 @@ impl WorkerBuilder {
     /// Adds a value that handlers extract with [`State`](crate::State). Each type can have one value.
     pub fn state<T: Clone + Send + Sync + 'static>(mut self, state: T) -> Self {
         if self.states.insert(state) {
-            self.repeated_state = Some(std::any::type_name::<T>());
+            let name = std::any::type_name::<T>();
+            let text = format!("state of type `{name}` was set twice; wrap one of them in its own type");
+            return self.mistaken(Error::new(ErrorKind::Configuration, text));
         }
         self
     }

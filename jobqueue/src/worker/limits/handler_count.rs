@@ -20,7 +20,6 @@ pub(super) struct HandlerCount {
     next: NextPlace,
 }
 
-/// The claim to the next free place.
 #[derive(Debug)]
 enum NextPlace {
     Any,

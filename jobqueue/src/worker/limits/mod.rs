@@ -16,4 +16,4 @@ pub use rate::RateLimit;
 pub use settings::{HandlerLimits, QueueLimits};
 
 pub(super) use settings::LimitSettings;
-pub(super) use slots::{Occupied, QueueSlots, Slot, Slots};
+pub(super) use slots::{Occupied, QueueSlots, Slot};

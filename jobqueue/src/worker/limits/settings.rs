@@ -86,11 +86,10 @@ impl HandlerLimits {
 
 #[derive(Debug, Default)]
 pub(in crate::worker) struct LimitSettings {
-    queues: BTreeMap<String, QueueLimits>,
-    handlers: BTreeMap<&'static str, HandlerLimits>,
+    pub(in crate::worker) queues: BTreeMap<String, QueueLimits>,
+    pub(in crate::worker) handlers: BTreeMap<&'static str, HandlerLimits>,
 }
 
-/// The limits of one handler, found by its kind.
 #[derive(Debug)]
 pub(super) struct HandlerLimit {
     /// The index of the handler's count, if its concurrency is limited.
@@ -108,14 +107,6 @@ pub(super) struct Resolved<W> {
 }
 
 impl LimitSettings {
-    pub(in crate::worker) fn limit_queue(&mut self, queue: String, limits: QueueLimits) {
-        self.queues.insert(queue, limits);
-    }
-
-    pub(in crate::worker) fn limit_handler(&mut self, kind: &'static str, limits: HandlerLimits) {
-        self.handlers.insert(kind, limits);
-    }
-
     /// Checks that every limit has a queue or a handler, and lets at least one job run.
     pub(in crate::worker) fn check(&self, registry: &Registry) -> Result<(), Error> {
         let fail = |text: String| Err(Error::new(ErrorKind::Configuration, text));
@@ -168,7 +159,6 @@ impl LimitSettings {
         Ok(())
     }
 
-    /// Applies the limits to the queues.
     pub(super) fn resolve<W>(&self, concurrency: usize, registry: &Registry) -> Resolved<W> {
         let mut counts = Vec::new();
         let mut handlers = BTreeMap::new();
@@ -192,7 +182,6 @@ impl LimitSettings {
         Resolved { shares: Shares::new(concurrency, queues, counts), handlers, rates }
     }
 
-    /// Returns the entries of the queues for the record of a worker with this concurrency.
     pub(in crate::worker) fn record_entries(
         &self,
         concurrency: usize,

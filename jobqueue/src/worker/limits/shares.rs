@@ -16,7 +16,6 @@ const RESERVED_DIVISOR: usize = 4;
 #[derive(Debug)]
 pub(super) struct Shares<W> {
     queues: Vec<Share<W>>,
-    /// The running jobs of each limited handler.
     handlers: Vec<HandlerCount>,
     /// The slots that are reserved for no queue.
     common: Count,
@@ -24,7 +23,6 @@ pub(super) struct Shares<W> {
     granted: u64,
 }
 
-/// The share of one queue.
 #[derive(Debug)]
 pub(super) struct Share<W> {
     weight: u32,
@@ -58,7 +56,6 @@ impl Count {
     }
 }
 
-/// The demand of the queues of a worker.
 #[derive(Debug, Clone, Copy)]
 struct Demand {
     /// The sum of the weights of the queues that have work and may have more slots.
@@ -67,7 +64,6 @@ struct Demand {
     fetching: usize,
 }
 
-/// A slot that was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) queue: usize,
@@ -121,7 +117,6 @@ impl<W> Shares<W> {
         Self { queues, handlers, common, concurrency, granted: 0 }
     }
 
-    /// Returns the number of slots that are reserved for the queue.
     pub(super) fn reserved(&self, queue: usize) -> usize {
         self.queues[queue].reserved
     }
@@ -243,7 +238,6 @@ impl<W> Shares<W> {
         self.handlers[handler].leave();
     }
 
-    /// Takes a slot back.
     pub(super) fn release(&mut self, grant: Grant) {
         let share = &mut self.queues[grant.queue];
         if share.running.now > share.reserved {

@@ -23,12 +23,6 @@ use crate::sync::lock;
 const MIN_BUSY_DELAY: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone)]
-pub(in crate::worker) struct Slots {
-    core: Arc<Core>,
-}
-
-/// The slots that one queue of the worker can use.
-#[derive(Debug, Clone)]
 pub(in crate::worker) struct QueueSlots {
     core: Arc<Core>,
     queue: usize,
@@ -50,25 +44,23 @@ pub(in crate::worker) struct Slot {
     token: Option<RateToken>,
 }
 
-impl Slots {
-    pub(in crate::worker) fn new(concurrency: usize, limits: &LimitSettings, registry: &Registry) -> Self {
+impl QueueSlots {
+    /// Returns the slots of each queue, in the order of their names.
+    pub(in crate::worker) fn of_all(
+        concurrency: usize,
+        limits: &LimitSettings,
+        registry: &Registry,
+    ) -> Vec<Self> {
         let resolved = limits.resolve(concurrency, registry);
-        let core = Core {
+        let core = Arc::new(Core {
             shares: Mutex::new(resolved.shares),
             settling: Arc::new(Semaphore::new(concurrency.min(Semaphore::MAX_PERMITS))),
             handlers: resolved.handlers,
             rates: resolved.rates,
-        };
-        Self { core: Arc::new(core) }
+        });
+        (0..registry.0.len()).map(|queue| Self { core: Arc::clone(&core), queue }).collect()
     }
 
-    /// Returns the slots of a queue, by its number in the order of names.
-    pub(in crate::worker) fn of_queue(&self, queue: usize) -> QueueSlots {
-        QueueSlots { core: Arc::clone(&self.core), queue }
-    }
-}
-
-impl QueueSlots {
     pub(in crate::worker) fn free_and_max(&self) -> (usize, usize) {
         let shares = lock(&self.core.shares);
         (shares.free_slots(self.queue), shares.max_slots(self.queue))
@@ -118,8 +110,9 @@ impl QueueSlots {
         // the other.
         loop {
             let token = rate.take().await;
-            if let Some(slot) = self.try_take_slot() {
-                return slot.with(token);
+            let grant = lock(&self.core.shares).grant(self.queue);
+            if let Some(grant) = grant {
+                return self.slot_of(grant).with(token);
             }
             drop(token);
             let slot = self.wait_for_slot(has_message).await;
@@ -129,11 +122,6 @@ impl QueueSlots {
             drop(slot);
             self.fetched();
         }
-    }
-
-    fn try_take_slot(&self) -> Option<Slot> {
-        let grant = lock(&self.core.shares).grant(self.queue)?;
-        Some(self.slot_of(grant))
     }
 
     fn slot_of(&self, grant: Grant) -> Slot {
@@ -309,7 +297,7 @@ mod tests {
             handlers: BTreeMap::new(),
             rates: vec![None],
         };
-        Slots { core: Arc::new(core) }.of_queue(0)
+        QueueSlots { core: Arc::new(core), queue: 0 }
     }
 
     #[test]

@@ -164,7 +164,7 @@ impl Drop for Probe {
 }
 
 impl Circuit {
-    pub(super) fn new(rules: Option<CircuitBreaker>) -> Self {
+    pub(in crate::worker) fn new(rules: Option<CircuitBreaker>) -> Self {
         Self { rules, state: Mutex::default(), ended: Notify::new() }
     }
 
@@ -206,23 +206,11 @@ impl Circuit {
         probe: Option<&Probe>,
     ) -> Option<CircuitChange> {
         let rules = self.rules?;
-        let change = self.apply(rules, job, outcome, probe);
-        self.ended.notify_one();
-        change
-    }
-
-    fn apply(
-        &self,
-        rules: CircuitBreaker,
-        job: Option<&Arc<str>>,
-        outcome: &Outcome,
-        probe: Option<&Probe>,
-    ) -> Option<CircuitChange> {
         let mut state = self.state();
         // A delivery that was fetched before the circuit opened is no probe: its end does not permit another
         // probe.
         let is_probe = probe.is_some_and(|probe| state.probing.remove(&probe.number));
-        match CircuitEffect::of(outcome) {
+        let change = match CircuitEffect::of(outcome) {
             CircuitEffect::None => None,
             CircuitEffect::Success => {
                 state.failed.clear();
@@ -246,7 +234,10 @@ impl Circuit {
                 let opens = state.failed.len() >= failures && jobs.len() >= least;
                 opens.then(|| state.open(rules.first_pause))
             }
-        }
+        };
+        drop(state);
+        self.ended.notify_one();
+        change
     }
 }
 

@@ -48,7 +48,6 @@ impl Rejections {
         }
     }
 
-    /// Removes the limit from now on.
     pub(in crate::worker) fn lift(&self) {
         self.lifted.store(true, Ordering::Relaxed);
     }

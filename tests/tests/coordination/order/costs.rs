@@ -96,7 +96,8 @@ impl BlobStore for Counting {
 fn counted() -> (Storage, Arc<Mutex<Tally>>) {
     let (storage, tally) = (logged(), Arc::default());
     let blobs = Counting { inner: Arc::clone(storage.blobs()), tally: Arc::clone(&tally) };
-    (Storage::builder().queues_of(&storage).blobs(Arc::new(blobs)).build().unwrap(), tally)
+    let counted = Storage::new(Arc::clone(storage.queues().store()), Arc::new(blobs), "counted");
+    (counted.with_runtime(storage.runtime().clone()), tally)
 }
 
 /// Sends this many jobs of one key, one by one or as a list, and runs them. Returns the requests and the

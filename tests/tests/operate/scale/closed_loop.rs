@@ -171,7 +171,7 @@ async fn day_of_load_neither_oscillates_nor_strands_work() {
     let faulty = Faulty::new(&account);
     let router = scale::router(snapshots(&faulty.storage()), Target::new());
     let mut cluster = Cluster {
-        storage: Storage::builder().queues_of(&account).blobs_of(&faulty.storage()).build().unwrap(),
+        storage: account.with_blobs_of(&faulty.storage()),
         waits: Arc::default(),
         running: Vec::new(),
         stopping: Vec::new(),

@@ -297,7 +297,8 @@ async fn jobs_are_a_load_after_an_outage_of_the_records() {
         let faulty = Faulty::new(&in_memory());
         let below = faulty.storage();
         let queues = Intercepted::queues(Arc::clone(below.queues().store()), &Arc::new(Uncounted));
-        let storage = Storage::builder().queues(queues).blobs_of(&below).build().unwrap();
+        let storage = Storage::new(queues, Arc::clone(below.blobs()), "uncounted")
+            .with_runtime(below.runtime().clone());
         let all = [Operation::PutBlob, Operation::GetBlob, Operation::ListBlobs];
         loads_around_an_outage(&storage, &faulty, &all, waiting).await;
     }

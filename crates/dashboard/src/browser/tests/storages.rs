@@ -1,5 +1,6 @@
 //! The dashboard of several storages.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -200,8 +201,8 @@ async fn access_to_a_storage_holds_for_its_own_pages() {
 #[tokio::test]
 async fn page_of_all_storages_has_the_guards_of_the_others() {
     let storage = filled().await;
-    let named = Storage::builder().queues_of(&storage).blobs_of(&storage).description("<script>x</script>");
-    let hostile = Admin::new(named.build().unwrap());
+    let (queues, blobs) = (Arc::clone(storage.queues().store()), Arc::clone(storage.blobs()));
+    let hostile = Admin::new(Storage::new(queues, blobs, "<script>x</script>"));
     let dashboards = [("prod", operate(&storage)), ("hostile", hostile)]
         .map(|(name, admin)| (name, Dashboard::new(admin).local_only(true).credentials("ada", "secret")));
     let browser = Browser(Dashboard::join(dashboards).unwrap());
