@@ -4,6 +4,7 @@
 //! [`dead_letters`](crate::dead_letters) build on this module; `send`, `receive` and `dead_letters` add
 //! methods to `Queue`.
 
+mod backpressure;
 mod blobs;
 mod errors;
 mod fit;
@@ -13,6 +14,7 @@ mod queue;
 mod settings_cache;
 mod typed;
 
+pub(crate) use backpressure::wait_until_below;
 pub(crate) use blobs::{CopiedBlobs, MAX_COPIED_BYTES, copy_blobs, remove_blobs};
 pub(crate) use errors::{RESCAN_SECONDS, UNCERTAIN_END, no_renewer, payload_error};
 pub(crate) use fit::{check_length, fit};

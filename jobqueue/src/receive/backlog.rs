@@ -4,13 +4,9 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::message::QueueMessage;
-use crate::queue_core::{Queue, QueueCore};
+use crate::queue_core::{Queue, wait_until_below};
 use crate::queue_reading::QueueReading;
 use crate::storage::StateCounts;
-
-/// The first pause between two readings of the length.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// The backlog of a queue: its length and its age, by which workers are scaled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,20 +91,5 @@ impl<M: QueueMessage> Queue<M> {
     /// Dropping the future loses nothing. Set a limit with `tokio::time::timeout`.
     pub async fn wait_until_below(&self, mark: u64) -> Result<u64, Error> {
         wait_until_below(self.core(), mark).await
-    }
-}
-
-/// Not generic, so that it is compiled once.
-async fn wait_until_below(core: &QueueCore, mark: u64) -> Result<u64, Error> {
-    let mut pause = FIRST_PAUSE;
-    loop {
-        match core.store().queue_properties(&core.name).await {
-            Ok(properties) if properties.approximate_count < mark.max(1) => {
-                return Ok(properties.approximate_count);
-            }
-            Err(error) if !error.is_retryable() => return Err(error.into()),
-            Ok(_) | Err(_) => tokio::time::sleep(pause).await,
-        }
-        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
