@@ -41,8 +41,8 @@ promises! { "index" if |storage| storage.queues().powers().index.is_some();
         }
     }
 
-    // Pages show all messages once, and count those that wait for another message of their group. The end of
-    // a page is a plain text, whatever the name of the group.
+    // The end of a page is a plain text, whatever the name of the group.
+    /// Pages show all messages once, and count those that wait for another message of their group.
     async fn shows_all_page_by_page(subject, queue) {
         for number in 0..7 {
             let group = (number % 2 == 1).then(|| "a'\n;$(b)\"`".to_owned());
