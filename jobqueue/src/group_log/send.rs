@@ -105,7 +105,12 @@ async fn announce_group(
         // Later jobs of the list must not overtake those that are refused.
         match announced.unwrap_or_else(|_| Err(unanswered())) {
             Ok((page, announced)) => {
+                let is_full = announced.contains(&Announced::Full);
                 answers.extend(announced.into_iter().map(|announced| Ok((page, announced))));
+                if is_full {
+                    answers.resize_with(group.len(), || Ok((page, Announced::Full)));
+                    break;
+                }
             }
             Err(error) => {
                 answers.extend(copies_of(error, group.len() - answers.len()));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::clock::ManualClock;
-use jobqueue::storage::Operation;
+use jobqueue::storage::{BlobName, Operation, PutBlob};
 use jobqueue::{Error, SendOptions, Sent, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{runtime, worker};
@@ -48,6 +48,28 @@ async fn send_is_refused_while_its_log_does_not_answer() {
     let refused = sending.await.expect("a send ends after 30 seconds").unwrap_err();
     assert!(refused.is_rejected() && refused.is_retryable(), "{refused:?}");
     assert!(queue.is_empty().await.unwrap());
+}
+
+// round 30, coordination 4: those behind the first 32 got the positions that had become free.
+#[tokio::test(start_paused = true)]
+async fn jobs_behind_those_that_a_full_log_refused_are_refused() {
+    let storage = logged();
+    let faulty = Faulty::new(&storage);
+    let queue = steps(&faulty.storage()).await;
+    send(&queue, &step("b", 0)).await;
+    // The log of the key, with other jobs.
+    let log = BlobName::new("jobqueue-fifo".parse().unwrap(), "steps/2711").unwrap();
+    let other = r#"{"k":"AAAAAAAAAAAAAAAA","j":"AAAAAAAAAAAAAAAA","d":9999999999999}"#;
+    let full = format!(r#"{{"entries":[{}]}}"#, vec![other; 20_000].join(","));
+    storage.blobs().put_blob(&log, full.into(), PutBlob::new()).await.unwrap();
+    faulty.plan(Operation::GetBlob, 2, Fault::DelayBefore(Duration::from_secs(20)));
+    let emptied = async {
+        sleep(Duration::from_secs(10)).await;
+        storage.blobs().put_blob(&log, r#"{"entries":[]}"#.into(), PutBlob::new()).await.unwrap();
+    };
+    let list: Vec<Step> = (0..64).map(|number| step("a", number)).collect();
+    let (sent, ()) = tokio::join!(queue.send_all(&list).in_order().into_future(), emptied);
+    assert!(sent.unwrap().iter().all(|sent| sent.as_ref().is_err_and(Error::is_rejected)));
 }
 
 // round 30, coordination 1
