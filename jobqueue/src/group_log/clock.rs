@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
+use super::entry::Moment;
 use super::log::Millis;
 use super::store::CONTAINER;
 use crate::clock::unix_millis;
@@ -127,6 +128,11 @@ impl StorageClock {
     pub(crate) fn known_now(&self) -> Millis {
         let ahead = lock(&self.known).map_or(0, |known| known.ahead);
         Millis(unix_millis(self.runtime.now()).saturating_add_signed(ahead))
+    }
+
+    /// Returns the time since `moment`, without a request: by the clock that shows the longer one.
+    pub(super) fn age(&self, moment: Moment) -> Duration {
+        moment.by_process.elapsed().max(self.known_now().since(moment.by_storage))
     }
 
     async fn ask(&self, mut asking: OwnedMutexGuard<Option<Instant>>) {

@@ -8,6 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 
 use crate::envelope::Identity;
 use crate::undelivered::UndeliveredRef;
@@ -76,12 +77,23 @@ impl EntryRef {
     }
 }
 
+/// A point in time by two clocks. The monotonic clock may stand still with a suspended machine, and the
+/// storage's clock is known by this process's wall clock, which may be set back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Moment {
+    /// In milliseconds since 1970.
+    pub(super) by_storage: u64,
+    pub(super) by_process: Instant,
+}
+
 /// A send's request for a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Announcement {
     pub(crate) entry: EntryRef,
     pub(super) nonce: u64,
     pub(super) delay: Duration,
+    /// The time before its position was written.
+    pub(super) announced_at: Option<Moment>,
 }
 
 /// A delivery of a message that asks for its turn.

@@ -34,9 +34,9 @@ const DEAD_SENDER_AFTER: Duration = Duration::from_secs(3_600);
 /// The time after which a send is reported as failed: no attempt begins later.
 pub(crate) const SEND_BUDGET: Duration = Duration::from_secs(30);
 /// The time that a sender has between announcing and confirming before the jobs behind it skip its entry. The
-/// last attempt for a list begins within the send budget, its last put at the end of the period for a list,
-/// and that put is the longest; the rest is for the writes of the log itself. A slower sender loses its
-/// position and nothing else.
+/// announcement ends and the last attempt for a list begins within the send budget, its last put at the end
+/// of the period for a list, and that put is the longest; the rest is for the confirmation. A slower sender
+/// loses its position and nothing else; a list with several jobs of the key is not acknowledged.
 pub(super) const SEND_PERIOD: Duration =
     SEND_BUDGET.saturating_add(PUT_LIST_PERIOD).saturating_add(LONGEST_PUT).saturating_add(LOG_WRITES);
 const LOG_WRITES: Duration = Duration::from_secs(20);

@@ -57,11 +57,13 @@
 //! # Recovery
 //! | what happened | who continues, and how |
 //! |---|---|
-//! | announce: no answer | the mark of the write shows whether it was applied; at worst, an announced entry without message remains |
+//! | announce: no answer for 30 s | the send is refused; at worst, an announced entry without message remains |
+//! | announce: an answer was lost | the mark of the write shows whether it was applied; at worst, an announced entry without message remains |
 //! | sender dies before the put, or the put is refused and retracting fails | the next job of the group skips the entry after 120 s |
 //! | put: no answer | the entry stays announced, the sender reports *unknown*; the message, if there is one, makes the entry stored |
 //! | put twice (an answer was lost) | `copies` is set; the first copy delivered has the turn, the other waits, then finds the job ended |
 //! | sender pauses for minutes between put and confirm | skipped; the confirmation moves the entry to the tail and acknowledges it there |
+//! | 120 s pass before a list with several jobs of the key is confirmed | a later job may have skipped the entry: the send is *unknown* |
 //! | confirm: no answer, or the sender dies | the send was not acknowledged; the message makes the entry stored |
 //! | confirm after the job has ended | `ended` knows the job: acknowledged, no entry is made |
 //! | send again under the same id and key | joins the entry, or learns that the job is done |

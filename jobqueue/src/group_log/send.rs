@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::entry::{Announcement, EntryRef, PAGE};
-use super::log::{Announced, Confirmed, GroupLog, Millis};
+use futures_util::future::join_all;
+use tokio::time::{Instant, timeout_at};
+
+use super::entry::{Announcement, EntryRef, Moment, PAGE};
+use super::log::{Announced, Confirmed, GroupLog, Millis, SEND_BUDGET, SEND_PERIOD};
 use super::message::restamp;
 use super::store::GroupLogs;
 use crate::envelope::Envelope;
@@ -36,7 +39,7 @@ impl Announcement {
         let text = "a send in order needs a key: mark a field with #[message(key)] or set one in the options";
         let key = envelope.key.as_deref();
         let key = key.ok_or_else(|| Error::new(ErrorKind::Invalid, text))?;
-        Ok(Self { entry: EntryRef::new(key, &envelope.identity()), nonce, delay })
+        Ok(Self { entry: EntryRef::new(key, &envelope.identity()), nonce, delay, announced_at: None })
     }
 }
 
@@ -49,19 +52,14 @@ pub(crate) struct Confirmation {
 }
 
 /// Gives jobs their positions in the order of the list, with one write for 32 jobs of a key, and records the
-/// page of each. Returns one answer for each job.
+/// page and the time of each. Returns one answer for each job, within the send budget even if a log does not
+/// answer.
 ///
 /// # Errors
 /// For each job: the caller must not store its message.
 pub(crate) async fn announce(logs: &GroupLogs, all: &mut [Announcement]) -> Vec<Result<Announced, Error>> {
-    let refused = |error: Error| {
-        let retryable = error.is_retryable();
-        Error::new(ErrorKind::Rejected, "the message is not stored: it could not be given its position")
-            .with_retryable(retryable)
-            .with_source(error)
-    };
-    let now = match logs.clock.certain_now().await {
-        Ok(now) => now,
+    let announced_at = match logs.clock.certain_now().await {
+        Ok(now) => Moment { by_storage: now.0, by_process: Instant::now() },
         Err(error) => return copies_of(refused(error), all.len()),
     };
     let mut by_key: BTreeMap<_, Vec<usize>> = BTreeMap::new();
@@ -70,34 +68,57 @@ pub(crate) async fn announce(logs: &GroupLogs, all: &mut [Announcement]) -> Vec<
     }
     let listed = &*all;
     let announced = by_key.into_values().map(|places| async move {
-        let mut answers = Vec::with_capacity(places.len());
-        for part in places.chunks(PAGE) {
-            let part: Vec<_> = part.iter().map(|place| listed[*place]).collect();
-            match logs.announce(&part, now).await {
-                Ok((page, announced)) => {
-                    answers.extend(announced.into_iter().map(|announced| Ok((page, announced))));
-                }
-                Err(error) => {
-                    // Later jobs of the list must not overtake these.
-                    answers.extend(copies_of(error, places.len() - answers.len()));
-                    break;
-                }
-            }
-        }
+        let group: Vec<_> = places.iter().map(|place| listed[*place]).collect();
+        let answers = announce_group(logs, &group, announced_at).await;
         places.into_iter().zip(answers).collect::<Vec<_>>()
     });
-    let announced = futures_util::future::join_all(announced).await;
-    let mut announced: Vec<_> = announced.into_iter().flatten().collect();
+    let mut announced: Vec<_> = join_all(announced).await.into_iter().flatten().collect();
     announced.sort_by_key(|(place, _)| *place);
     let answers = all.iter_mut().zip(announced).map(|(announcement, (_, answer))| match answer {
         Ok((_, Announced::Full)) => Err(full()),
         Ok((page, announced)) => {
-            announcement.entry.page = page;
+            (announcement.entry.page, announcement.announced_at) = (page, Some(announced_at));
             Ok(announced)
         }
         Err(error) => Err(refused(error)),
     });
-    answers.collect()
+    let mut answers: Vec<_> = answers.collect();
+    // The process may have stood still.
+    if logs.clock.age(announced_at) >= SEND_PERIOD {
+        retract(logs, all).await;
+        let entered = answers.iter_mut().filter(|answer| matches!(answer, Ok(Announced::Entered)));
+        entered.for_each(|answer| *answer = Err(refused(expired())));
+    }
+    answers
+}
+
+/// Announces jobs of one group. Returns the page and the answer of each.
+async fn announce_group(
+    logs: &GroupLogs,
+    group: &[Announcement],
+    announced_at: Moment,
+) -> Vec<Result<(Option<u64>, Announced), Error>> {
+    let give_up = announced_at.by_process + SEND_BUDGET;
+    let mut answers = Vec::with_capacity(group.len());
+    for part in group.chunks(PAGE) {
+        let announced = timeout_at(give_up, logs.announce(part, Millis(announced_at.by_storage))).await;
+        // Later jobs of the list must not overtake those that are refused.
+        match announced.unwrap_or_else(|_| Err(unanswered())) {
+            Ok((page, announced)) => {
+                let is_full = announced.contains(&Announced::Full);
+                answers.extend(announced.into_iter().map(|announced| Ok((page, announced))));
+                if is_full {
+                    answers.resize_with(group.len(), || Ok((page, Announced::Full)));
+                    break;
+                }
+            }
+            Err(error) => {
+                answers.extend(copies_of(error, group.len() - answers.len()));
+                break;
+            }
+        }
+    }
+    answers
 }
 
 /// Confirms that the messages of announced jobs are stored.
@@ -106,60 +127,69 @@ pub(crate) async fn announce(logs: &GroupLogs, all: &mut [Announcement]) -> Vec<
 /// For each job: the send is not acknowledged, although its message is stored.
 pub(crate) async fn confirm(logs: &GroupLogs, all: &[Confirmation]) -> Vec<Result<(), Error>> {
     let now = logs.clock.now().await;
-    let announcements: Vec<_> = all.iter().map(|confirmation| confirmation.announcement).collect();
-    let single: BTreeMap<u64, bool> =
-        all.iter().map(|confirmation| (confirmation.announcement.nonce, confirmation.is_single)).collect();
-    let confirm = move |log: &mut GroupLog, Announcement { entry, nonce, delay }: &Announcement| {
-        let visible = Millis(now.after(*delay));
-        let is_single = single.get(nonce) == Some(&true);
-        let confirmed = log.confirm(entry, *nonce, is_single, visible);
-        (confirmed, log.passed_page(entry.key))
-    };
     let unknown = |text: &str| Error::new(ErrorKind::Unknown, text).with_retryable(true);
     let late = |error: Error| {
         let text = "the message is stored and may run out of order; send it again under the same id";
         unknown(text).with_source(error)
     };
-    let confirmed = change_logs(logs, &announcements, confirm).await;
-    let mut answers = Vec::with_capacity(all.len());
-    for (Announcement { entry, .. }, confirmed) in announcements.iter().zip(confirmed) {
-        answers.push(match confirmed {
-            Ok((Confirmed::Acknowledged, passed)) => logs.seal(entry, passed).await.map_err(late),
-            Ok((Confirmed::Gone, _)) => Err(unknown(
-                "the log of the key no longer knows the message: the queue was cleared, or the job has ended",
-            )),
-            Err(error) => Err(late(error)),
-        });
+    let mut jobs_of_key: BTreeMap<_, usize> = BTreeMap::new();
+    for Confirmation { announcement: Announcement { entry, .. }, .. } in all {
+        *jobs_of_key.entry((entry.log, entry.key)).or_default() += 1;
     }
-    answers
+    let confirmations = all.iter().map(|confirmation| {
+        let Confirmation { announcement, is_single } = *confirmation;
+        let Announcement { entry, nonce, delay, announced_at } = announcement;
+        let visible = Millis(now.after(delay));
+        // Whatever passes the only job of its key was sent at the same time.
+        let has_others = jobs_of_key.get(&(entry.log, entry.key)).is_some_and(|jobs| *jobs > 1);
+        let confirm = move |log: &mut GroupLog| {
+            let confirmed = log.confirm(&entry, nonce, is_single, visible);
+            (confirmed, log.passed_page(entry.key))
+        };
+        async move {
+            let (confirmed, passed) = logs.change_in(entry.page, &entry, confirm).await.map_err(late)?;
+            let is_over = announced_at.is_some_and(|at| logs.clock.age(at) >= SEND_PERIOD);
+            if confirmed == Confirmed::Gone {
+                return Err(unknown(
+                    "the log of the key no longer knows the message: the queue was cleared, or the job has ended",
+                ));
+            }
+            logs.seal(&entry, passed).await.map_err(late)?;
+            if has_others && is_over { Err(late(expired())) } else { Ok(()) }
+        }
+    });
+    join_all(confirmations).await
 }
 
 /// Removes announcements whose messages are certainly not stored. If that fails, the jobs behind them skip
 /// them.
 pub(crate) async fn retract(logs: &GroupLogs, all: &[Announcement]) {
-    let retract = |log: &mut GroupLog, announcement: &Announcement| {
-        log.retract(&announcement.entry, announcement.nonce);
-    };
-    for answer in change_logs(logs, all, retract).await {
+    let retractions = all.iter().map(|announcement| {
+        let Announcement { entry, nonce, .. } = *announcement;
+        async move { logs.change_in(entry.page, &entry, move |log| log.retract(&entry, nonce)).await }
+    });
+    for answer in join_all(retractions).await {
         if let Err(error) = answer {
             crate::log::debug!(queue = %logs.queue, %error, "an announced position was not removed; the jobs behind it will skip it");
         }
     }
 }
 
-/// Makes one change for each announcement. The changes of a document share a write. Returns one answer for
-/// each announcement.
-async fn change_logs<R: Send + 'static>(
-    logs: &GroupLogs,
-    all: &[Announcement],
-    change: impl Fn(&mut GroupLog, &Announcement) -> R + Clone + Send + 'static,
-) -> Vec<Result<R, Error>> {
-    let changes = all.iter().map(|announcement| {
-        let (announcement, change) = (*announcement, change.clone());
-        let entry = announcement.entry;
-        async move { logs.change_in(entry.page, &entry, move |log| change(log, &announcement)).await }
-    });
-    futures_util::future::join_all(changes).await
+fn refused(error: Error) -> Error {
+    let retryable = error.is_retryable();
+    Error::new(ErrorKind::Rejected, "the message is not stored: it could not be given its position")
+        .with_retryable(retryable)
+        .with_source(error)
+}
+
+fn unanswered() -> Error {
+    let text = "the group log of the key did not answer for 30 seconds";
+    Error::new(ErrorKind::Storage, text).with_retryable(true)
+}
+
+fn expired() -> Error {
+    let text = "the position was not confirmed within two minutes, after which the jobs behind it may run";
+    Error::new(ErrorKind::Storage, text).with_retryable(true)
 }
 
 fn full() -> Error {

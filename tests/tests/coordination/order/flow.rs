@@ -49,7 +49,7 @@ async fn run_list_while_sending(ahead: Duration) {
 }
 
 /// Returns options with which every tenth job arrives after those behind it.
-fn arriving_late(step: &Step) -> SendOptions {
+pub(super) fn arriving_late(step: &Step) -> SendOptions {
     let delay = Duration::from_millis(if step.number.is_multiple_of(10) { 500 } else { 0 });
     SendOptions::new().in_order().delay(delay)
 }

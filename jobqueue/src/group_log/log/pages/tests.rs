@@ -16,7 +16,7 @@ fn later(seconds: u64) -> Millis {
 /// Returns the announcement of the `number`-th send of key `a`.
 fn send(number: u64) -> Announcement {
     let entry = EntryRef::new("a", &Identity::new("/test", number.to_string()));
-    Announcement { entry, nonce: number, delay: Duration::ZERO }
+    Announcement { entry, nonce: number, delay: Duration::ZERO, announced_at: None }
 }
 
 fn sends(numbers: std::ops::Range<u64>) -> Vec<Announcement> {
