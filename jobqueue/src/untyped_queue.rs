@@ -24,7 +24,9 @@ use crate::queue_core::{
 };
 use crate::runtime::Runtime;
 use crate::send::{Purpose, SendOptions, Sent, dispatch, mark_copy, new_id, prepare_envelope};
-use crate::storage::{LeasedMessage, MAX_MESSAGES, QueueName, Received, Storage, StoreError, Tries};
+use crate::storage::{
+    LeasedMessage, MAX_MESSAGES, QueueName, Received, Storage, StoreError, StoreErrorKind, Tries,
+};
 
 /// The number of messages that an inspection puts back concurrently.
 const CONCURRENT_RELEASES: usize = 16;
@@ -102,11 +104,11 @@ impl UntypedQueue {
     }
 
     /// Receives up to `limit` visible messages, calls `look` once for each, and then puts them back. Stops
-    /// early when `stop` fires, or when a request fails three times in a row.
+    /// early when `stop` fires, or when a request fails three times in a row, or is throttled for 30 seconds.
     ///
     /// # Errors
     /// The queue, or a part of it, could not be read, or a request that failed may have leased messages:
-    /// `look` may have missed some of its messages.
+    /// `look` may have missed some of its messages. A request that is throttled counts as refused.
     pub async fn inspect(
         &self,
         limit: usize,
@@ -171,8 +173,9 @@ impl UntypedQueue {
                 Ok(received) => return Ok(received),
                 Err(error) => error,
             };
+            // A gateway alone could have passed on a success. Otherwise each look at a busy queue would fail.
+            *in_doubt |= error.is_ambiguous() && error.kind() != StoreErrorKind::Throttled;
             let again = stop.run_until_cancelled(tries.failed(error)).await;
-            *in_doubt |= tries.is_in_doubt();
             match again {
                 Some(again) => again?,
                 None => return Ok((Received::default(), Instant::now())),

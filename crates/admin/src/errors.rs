@@ -34,7 +34,8 @@ pub struct ErrorGroup {
     pub error: String,
     /// The number of dead letters.
     pub count: u64,
-    /// The time of the first death, as RFC 3339 by the storage's clock; `None` if no letter has a time.
+    /// The time of the first death, as RFC 3339 and by the clock of [`DeadLetter::time`]; `None` if no
+    /// letter has a time.
     pub first: Option<String>,
     /// The time of the last death.
     pub last: Option<String>,

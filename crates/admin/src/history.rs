@@ -61,10 +61,12 @@ impl HistoryFilter {
         /// Selects jobs that ended at this time or earlier, by the worker's clock.
         until(time: SystemTime) => query.until;
 
-        /// Selects jobs that ended at most this long before the search, by the storage's clock.
+        /// Selects jobs that ended at most this long before the search. The search has the storage's time,
+        /// and the end that of its worker's clock.
         younger_than(age: Duration) => younger_than;
 
-        /// Selects jobs that ended at least this long before the search, by the storage's clock.
+        /// Selects jobs that ended at least this long before the search. The search has the storage's time,
+        /// and the end that of its worker's clock.
         older_than(age: Duration) => older_than;
 
         /// Selects at most this many jobs, at least one: the newest. Jobs that ended in the same microsecond

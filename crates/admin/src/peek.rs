@@ -52,7 +52,8 @@ impl Admin {
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden) unless [`Action::Inspect`] is allowed;
     /// [`NotFound`](ErrorKind::NotFound); [`Storage`](ErrorKind::Storage) if a request for messages fails
-    /// three times in a row, or if one that failed may have hidden some until their lease is over.
+    /// three times in a row or is throttled for 30 seconds, or if one that failed otherwise may have hidden
+    /// some until their lease is over.
     ///
     /// # Cancel safety
     /// If the future is dropped, the messages that it has leased come back when their leases end.

@@ -138,8 +138,9 @@ impl<T: Expiring + Send + Sync + 'static> Slot<T> {
     }
 
     fn attempt(&self) -> Option<Attempt<T>> {
-        // If its runtime has ended, the task could not remove the attempt.
-        self.attempt.clone().filter(|attempt| attempt.peek().is_none())
+        // If its runtime has ended, the task could not remove the attempt. It is polled, because an attempt
+        // beside a stale value has no waiters.
+        self.attempt.clone().filter(|attempt| attempt.clone().now_or_never().is_none())
     }
 }
 
@@ -213,6 +214,23 @@ mod tests {
         cache.set("work", Stale(0));
         cache.invalidate("work");
         assert_eq!(cache.get(&runtime, "work", making).await.unwrap(), Stale(1));
+    }
+
+    // Before, such an attempt counted as under way for ever.
+    #[test]
+    fn attempt_whose_runtime_has_ended_is_repeated() {
+        let cache = SingleFlightCache::<Stale>::default();
+        cache.set("work", Stale(0));
+        let new = || tokio::runtime::Builder::new_current_thread().build().unwrap();
+        new().block_on(async {
+            cache.get(&Runtime::new(), "work", std::future::pending).await.unwrap();
+        });
+        new().block_on(async {
+            let making = || async { Ok(Stale(1)) };
+            assert_eq!(cache.get(&Runtime::new(), "work", making).await.unwrap(), Stale(0));
+            tokio::task::yield_now().await;
+        });
+        assert_eq!(cache.present("work"), Some(Stale(1)));
     }
 
     // Before, each put over a cold link discarded the attempt of the previous put.

@@ -51,11 +51,16 @@ impl ServiceClock {
         Arc::new(Self { runtime, known: Mutex::default() })
     }
 
-    /// Returns the service's time, or the time of this process while the difference is not known. Sends no
-    /// request.
+    /// Returns the service's time, or the time of this process while the difference is not known: at first,
+    /// and after this process's clock was set. Sends no request.
     pub(super) fn now(&self) -> SystemTime {
         let own = self.runtime.now();
-        let Some(Difference { service, found }) = *lock(&self.known) else { return own };
+        let known = *lock(&self.known);
+        // Most steps correct the clock.
+        let Some(Difference { service, found }) = known.filter(|known| !self.was_set_since(known.found))
+        else {
+            return own;
+        };
         match own.duration_since(found.own) {
             Ok(passed) => service + passed,
             Err(back) => service.checked_sub(back.duration()).unwrap_or(own),
@@ -66,8 +71,8 @@ impl ServiceClock {
         Moment { own: self.runtime.now(), at: Instant::now() }
     }
 
-    /// Takes over the time in the answer to a request that began at `sent`. A clock that agrees with the
-    /// answer as far as its precision shows is left as it is.
+    /// Takes over the time in the answer to a request that began at `sent`. A time that agrees with the
+    /// answer as far as its precision shows is left as it is: a slow answer replaces no better one.
     pub(super) fn note(&self, sent: Moment, date: SystemTime) {
         let found = self.moment();
         let took = found.at.saturating_duration_since(sent.at);
@@ -75,7 +80,7 @@ impl ServiceClock {
             return;
         }
         // The answer has left the service at some moment of the request, in the second that it names.
-        let service = found.own.clamp(date, date + DATE_PRECISION + took);
+        let service = self.now().clamp(date, date + DATE_PRECISION + took);
         *lock(&self.known) = Some(Difference { service, found });
     }
 
@@ -161,6 +166,30 @@ mod tests {
             assert_eq!(clock.now(), wall.now(), "{took} s, {step} s");
             assert!(!clock.is_known());
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_answer_does_not_replace_a_better_one() {
+        let (wall, clock) = clock();
+        let minute = Duration::from_secs(60);
+        let service = || wall.now() + minute;
+        clock.note(clock.moment(), service());
+        let sent = clock.moment();
+        tokio::time::advance(MAX_ANSWER_TIME).await;
+        wall.advance(MAX_ANSWER_TIME);
+        clock.note(sent, service() - MAX_ANSWER_TIME);
+        assert_eq!(clock.now(), service());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clock_that_was_set_counts_until_the_next_answer() {
+        let (wall, clock) = clock();
+        let minute = Duration::from_secs(60);
+        clock.note(clock.moment(), wall.now() + minute);
+        wall.advance(minute);
+        assert_eq!(clock.now(), wall.now());
+        clock.note(clock.moment(), wall.now() + minute);
+        assert_eq!(clock.now(), wall.now() + minute);
     }
 
     #[tokio::test(start_paused = true)]

@@ -29,8 +29,9 @@
 //!   cannot be cancelled.
 //! - **A peek** shows leased messages as well; **clearing a queue** leaves leased messages.
 //! - **Times** are the service's, to a second: each answer of the management API over HTTPS has its time,
-//!   also a refusal. A process that gets no answer counts delays, times to live and the rest of locks by its
-//!   own clock. The service alone says when a message without a delay was inserted.
+//!   also a refusal. A process that gets no answer, at first or since its clock was set, counts delays, times
+//!   to live and the rest of locks by its own clock. The service alone says when a message without a delay
+//!   was inserted.
 //! - **An expired lock** is refused, whatever [`ExpiredReceipt`](jobqueue_storage::ExpiredReceipt) says.
 //!
 //! Dead letters are in the dead-letter queue that the service has for each queue, with their reason and

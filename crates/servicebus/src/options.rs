@@ -119,7 +119,8 @@ impl Options {
 
         /// Sets the runtime that provides the time, ids and tasks of the connections, and of everything that
         /// is built on the storage. Its clock may differ from the service's if the process reaches the
-        /// management API over HTTPS, whose answers have the service's time.
+        /// management API over HTTPS, whose answers have the service's time. After a step it counts until
+        /// the next answer.
         runtime(runtime: Runtime);
 
         /// Reaches the namespace over the network of a simulation instead of sockets.

@@ -50,7 +50,8 @@ pub struct DeadLetter {
     /// The queue that the job came from.
     pub queue: String,
     /// The time of dead-lettering, by the storage's clock; `None` if the dead letter does not contain it. For
-    /// a message of another program, the time of its insertion.
+    /// a message of another program, the time of its insertion. While Service Bus has not shown its time to
+    /// the worker, it is by the clock of the worker's machine.
     pub time: Option<SystemTime>,
     /// The error with its causes.
     pub error: Option<String>,

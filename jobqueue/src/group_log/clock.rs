@@ -49,8 +49,8 @@ struct Difference {
     /// The time of the answer by the monotonic clock, and by this process's wall clock in milliseconds.
     asked: Instant,
     own: u64,
-    /// True if the process's clock was set before the answer: the storage may not have taken the step over
-    /// yet.
+    /// True if the process's clock was set before the answer, or may have been, as before the first one: the
+    /// storage may not have taken the step over yet.
     is_after_step: bool,
 }
 
@@ -103,18 +103,19 @@ impl StorageClock {
     }
 
     /// Returns the storage's time, as [`now`](Self::now) does. For decisions about times that other processes
-    /// have written, and for times that others decide about: without any difference, a living sender may
+    /// have written, and for times that others decide about: with a wrong difference, a living sender may
     /// count as dead.
     ///
     /// # Errors
-    /// The storage has never answered. Retryable.
+    /// The storage has not answered since this process started, or since its clock was set. Retryable.
     pub(crate) async fn certain_now(self: &Arc<Self>) -> Result<Millis, Error> {
         let now = self.now().await;
         let unknown = || {
             let text = "the storage did not return its time, by which jobs are kept in order; try again";
             Error::new(ErrorKind::Storage, text).with_retryable(true)
         };
-        lock(&self.known).is_some().then_some(now).ok_or_else(unknown)
+        let (known, own) = (*lock(&self.known), unix_millis(self.runtime.now()));
+        known.filter(|known| !known.is_outdated(own)).map(|_| now).ok_or_else(unknown)
     }
 
     /// Returns the difference; `None` if it is not known, or if a clock was set since.
@@ -145,8 +146,11 @@ impl StorageClock {
         let ask = || async {
             let (began, sent) = (Instant::now(), unix_millis(self.runtime.now()));
             let answered = time_by_listing(&*self.blobs, &container).await;
-            // A refusal has a time, too.
-            let answered = answered.or_else(|error| error.answered_at().map(Some).ok_or(error));
+            let answered = answered.or_else(|error| match error.answered_at() {
+                None if error.is_retryable() => Err(error),
+                // A refusal has a time, too. A storage without listings has none.
+                time => Ok(time),
+            });
             answered.map(|answered| (answered, sent, began.elapsed()))
         };
         let tries = Tries::until(&self.runtime, Instant::now() + MAX_ANSWER_TIME, 1, 1);
@@ -161,7 +165,7 @@ impl StorageClock {
         // If the storage returns no time, the clocks of all processes must agree.
         let ahead = answered.map_or(0, |storage| unix_millis(storage).wrapping_sub(own).cast_signed());
         let mut known = lock(&self.known);
-        let is_after_step = known.is_some_and(|former| former.is_outdated(now));
+        let is_after_step = known.is_none_or(|former| former.is_outdated(now));
         *known = Some(Difference { ahead, asked: Instant::now(), own: now, is_after_step });
     }
 }
@@ -255,6 +259,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn first_answer_may_come_before_the_storage_has_taken_a_step_over() {
+        let bench = Bench::new();
+        bench.wall.advance(STEP);
+        bench.assert_right(bench.clock.now().await);
+        bench.stored.advance(STEP);
+        bench.pass(ASK_AGAIN_AFTER_STEP).await;
+        bench.assert_right(bench.clock.now().await);
+        assert_eq!(bench.asked(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn answer_does_not_count_if_the_clock_was_set_meanwhile() {
         let bench = Bench::new();
         let wall = Arc::clone(&bench.wall);
@@ -278,6 +293,25 @@ mod tests {
         bench.pass(SECOND).await;
         bench.faulty.heal();
         bench.faulty.plan(Operation::ListBlobs, 1, Fault::Refuse(StoreErrorKind::Unavailable));
+        bench.assert_right(bench.clock.certain_now().await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_is_unknown_while_the_storage_does_not_answer_after_a_step() {
+        let bench = Bench::new();
+        bench.assert_right(bench.clock.certain_now().await.unwrap());
+        bench.wall.advance(STEP);
+        bench.faulty.plan_always(Operation::ListBlobs, Fault::Refuse(StoreErrorKind::Unavailable));
+        assert!(bench.clock.certain_now().await.unwrap_err().is_retryable());
+        bench.pass(SECOND).await;
+        bench.faulty.heal();
+        bench.assert_right(bench.clock.certain_now().await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clocks_agree_on_a_storage_without_listings() {
+        let bench = Bench::new();
+        bench.faulty.plan_always(Operation::ListBlobs, Fault::Refuse(StoreErrorKind::Unsupported));
         bench.assert_right(bench.clock.certain_now().await.unwrap());
     }
 }

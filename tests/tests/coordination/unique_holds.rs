@@ -116,6 +116,24 @@ async fn window_of_a_sender_that_died_counts_from_its_last_renewal() {
     assert_eq!(first.id(), second.id());
 }
 
+/// The first sender does not record its message. Its window would be over before its hold, if it counted from
+/// the claim.
+// review 30, 10: it did, and the next send was another job.
+#[tokio::test(start_paused = true)]
+async fn sender_with_a_short_window_is_taken_over_under_its_id() {
+    let storage = in_memory();
+    let faulty = Faulty::new(&storage);
+    let (dying, other) = (tasks(&faulty.storage()).await, tasks(&storage).await);
+    let puts = faulty.clone();
+    faulty.on(Operation::PutBlob, move |call| {
+        (is_record(call) && puts.calls_of(Operation::Put) > 0).then_some(REFUSED)
+    });
+    let (first, second) = by_two_within(SECOND * 30, &dying, &other, &task("a")).await;
+    let first = first.unwrap();
+    assert!(first.is_sent() && second.is_sent(), "{first:?}, {second:?}");
+    assert_eq!(first.id(), second.id());
+}
+
 /// The sender cannot renew its hold, and is taken over while it uploads its payload.
 #[tokio::test(start_paused = true)]
 async fn unique_send_that_was_taken_over_stores_nothing() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use jobqueue::clock::ManualClock;
+use jobqueue::clock::{Clock, ManualClock};
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{Operation, PutMessage, UpdateMessage};
 use jobqueue::{JobError, Queue, Runtime, Storage, Worker};
@@ -20,12 +20,38 @@ use super::{Bench, MINUTE, options};
 /// The service shows its time in whole seconds, and a test may take as long as the rest.
 const TOLERANCE: Duration = Duration::from_secs(10);
 
+/// The clock of a machine that is ahead of, or behind, the service by always the same.
+#[derive(Debug)]
+struct Wrong {
+    ahead: Duration,
+    behind: Duration,
+}
+
+impl Clock for Wrong {
+    fn now(&self) -> SystemTime {
+        SystemTime::now() + self.ahead - self.behind
+    }
+}
+
 impl Bench {
     /// Opens the storage on a machine whose clock shows `now`.
     pub(super) fn at(&self, now: SystemTime) -> Storage {
-        let options =
-            options(&self.emulator).runtime(Runtime::new().with_clock(Arc::new(ManualClock::at(now))));
+        let right = SystemTime::now();
+        let ahead = now.duration_since(right).unwrap_or_default();
+        let behind = right.duration_since(now).unwrap_or_default();
+        self.by(Arc::new(Wrong { ahead, behind }))
+    }
+
+    /// Opens the storage on a machine with that clock.
+    fn by(&self, clock: Arc<dyn Clock>) -> Storage {
+        let options = options(&self.emulator).runtime(Runtime::new().with_clock(clock));
         Storage::from(options.with_blobs_of(&self.blobs).unwrap())
+    }
+
+    /// Opens the storage on a machine whose clock shows `now`, and which does not see the service's.
+    fn unseen_at(&self, now: SystemTime) -> Storage {
+        self.emulator.plant_with("http-get", "undate", json!({ "times": null }));
+        self.at(now)
     }
 
     /// Leaves all requests for settings without an answer. It would show the machine's time, and not the one
@@ -41,7 +67,7 @@ async fn lock_lasts_no_longer_for_a_clock_that_is_behind() {
     const LOCK: Duration = Duration::from_secs(20);
     for sessions in [false, true] {
         let bench = Bench::with(json!({ "LockDuration": "PT20S", "RequiresSession": sessions }), &[]);
-        let behind = bench.at(SystemTime::now() - MINUTE / 2);
+        let behind = bench.unseen_at(SystemTime::now() - MINUTE / 2);
         bench.put(PutMessage::new("job")).await.unwrap();
         let asked = Instant::now();
         let leased = bench.get_from(&behind).await.unwrap();
@@ -57,12 +83,29 @@ async fn lock_lasts_no_longer_for_a_clock_that_is_behind() {
 #[tokio::test]
 async fn length_of_a_lock_that_is_read_late_bounds_it() {
     let bench = Bench::with(json!({ "LockDuration": "PT20S" }), &[]);
-    let behind = bench.at(SystemTime::now() - MINUTE / 2);
-    bench.emulator.plant_with("http-get", "error", json!({ "status": 503 }));
+    bench.emulator.plant("http-get", "abort");
+    let behind = bench.unseen_at(SystemTime::now() - MINUTE / 2);
     behind.queues().put(&bench.queue, PutMessage::new("job")).await.unwrap();
     let asked = Instant::now();
     let granted = bench.get_from(&behind).await.unwrap().granted.unwrap();
     assert!(granted <= Duration::from_secs(20) + asked.elapsed(), "{granted:?}");
+}
+
+// The difference of the clock that was wrong was added to the right one: the lease was over, or the renewal
+// refused because of its end.
+#[tokio::test]
+async fn renewal_lasts_for_a_lock_after_the_clock_was_corrected() {
+    for sessions in [false, true] {
+        let bench = Bench::with(json!({ "LockDuration": "PT20S", "RequiresSession": sessions }), &[]);
+        let clock = Arc::new(ManualClock::at(SystemTime::now() - 2 * MINUTE));
+        let behind = bench.by(Arc::<ManualClock>::clone(&clock));
+        bench.put(PutMessage::new("job").with_ttl(MINUTE)).await.unwrap();
+        let leased = bench.get_from(&behind).await.unwrap();
+        clock.advance(2 * MINUTE);
+        let renewing = behind.queues().update(&bench.queue, &leased.message, UpdateMessage::new(MINUTE / 3));
+        let granted = renewing.await.unwrap().granted.unwrap();
+        assert!(granted > Duration::from_secs(15), "sessions: {sessions}: {granted:?}");
+    }
 }
 
 // A process that reads only dead letters did not ask for it: a pass held letters for longer than their locks,
@@ -90,6 +133,7 @@ async fn length_of_a_lock_that_cannot_be_read_at_first_bounds_it_later() {
             bench.get_from(&behind).await.unwrap().granted.unwrap()
         };
         assert!(granted().await > MINUTE / 2, "sessions: {sessions}");
+        bench.emulator.plant_with("http-get", "undate", json!({ "times": null }));
         fault.remove();
         pass(MINUTE).await;
         // Asked for beside the gets.
@@ -102,7 +146,7 @@ async fn length_of_a_lock_that_cannot_be_read_at_first_bounds_it_later() {
 #[tokio::test]
 async fn rest_of_a_session_is_no_longer_for_a_clock_that_is_behind() {
     let bench = Bench::with(json!({ "LockDuration": "PT20S", "RequiresSession": true }), &[]);
-    let behind = bench.at(SystemTime::now() - MINUTE / 2);
+    let behind = bench.unseen_at(SystemTime::now() - MINUTE / 2);
     for text in ["first", "second"] {
         bench.put_in("a", text).await;
     }
@@ -127,7 +171,7 @@ async fn message_was_not_inserted_after_the_service_received_it() {
 #[tokio::test]
 async fn job_of_a_sender_whose_clock_is_behind_runs_before_it_expires() {
     let bench = Bench::new();
-    let behind = bench.at(SystemTime::now() - 20 * MINUTE);
+    let behind = bench.unseen_at(SystemTime::now() - 20 * MINUTE);
     behind.queues().put(&bench.queue, PutMessage::new("job").with_ttl(5 * MINUTE)).await.unwrap();
     let leased = bench.get().await.unwrap();
     assert!(leased.expires.unwrap() > SystemTime::now() + 4 * MINUTE, "{:?}", leased.expires);
@@ -235,6 +279,38 @@ async fn delay_and_back_off_last_whatever_the_clock_of_the_machine_shows() {
     }
 }
 
+// The request was given up before its answer came, each minute again.
+#[tokio::test]
+async fn time_that_the_service_shows_late_counts() {
+    let bench = Bench::new();
+    bench.emulator.plant_with("http-get", "delay", json!({ "milliseconds": 2_500, "times": null }));
+    let behind = bench.at(SystemTime::now() - 2 * MINUTE);
+    let put = async || {
+        let delayed = || PutMessage::new("delayed").with_visibility_delay(MINUTE);
+        // After so long without a frame the connection may be given up.
+        while behind.queues().put(&bench.queue, delayed()).await.is_err() {}
+    };
+    put().await;
+    pass(MINUTE + TOLERANCE).await;
+    let counted_by_the_service = async {
+        while bench.count("scheduled") == 0 {
+            put().await;
+        }
+    };
+    timeout(MINUTE / 2, counted_by_the_service).await.expect("the delays are over at once");
+}
+
+// Its clock was taken for the service's.
+#[tokio::test]
+async fn page_of_a_gateway_does_not_set_the_clock() {
+    let bench = Bench::new();
+    bench.emulator.plant_with("http-get", "page", json!({ "status": 200, "times": null }));
+    let behind = bench.at(SystemTime::now() - 2 * MINUTE);
+    let delayed = PutMessage::new("delayed").with_visibility_delay(MINUTE);
+    behind.queues().put(&bench.queue, delayed).await.unwrap();
+    assert_eq!(bench.count("active"), 1, "counted by its own clock");
+}
+
 // The copy lived for as much less as its worker's clock was ahead.
 #[tokio::test]
 async fn message_that_a_machine_ahead_puts_back_keeps_its_time_to_live() {
@@ -274,7 +350,7 @@ async fn job_that_a_machine_behind_sends_after_a_cancellation_runs() {
     let bench = Bench::new();
     let admin = Admin::builder(bench.storage.clone()).access(AccessLevel::Operate).operator("ada").build();
     let _ = admin.cancel(&JobReference::new("work", "7")).await.unwrap();
-    let behind = bench.at(SystemTime::now() - 2 * MINUTE);
+    let behind = bench.unseen_at(SystemTime::now() - 2 * MINUTE);
     behind.queue::<Work>().await.unwrap().send(&work("again")).id("7").await.unwrap();
     let handler = |_: Work| async { Ok::<(), JobError>(()) };
     let worker = Worker::builder(bench.storage.clone()).handle(handler).build().unwrap();

@@ -155,7 +155,7 @@ impl Entities {
         }
         let date = answer.headers().get(DATE).and_then(|date| date.to_str().ok()).and_then(http_date);
         if let Some(date) = date
-            && (answer.status().is_success() || is_refusal(&body))
+            && is_of_the_service(answer.status(), &body)
         {
             self.clock.note(sent, date);
         }
@@ -192,6 +192,12 @@ fn read(body: &[u8]) -> Result<Vec<Description>, Fault> {
 
 fn http_date(text: &str) -> Option<SystemTime> {
     rfc2822::DateTimeParser::new().parse_timestamp(text.trim()).ok().map(Into::into)
+}
+
+/// Returns whether an answer comes from the service, and not from a gateway in between.
+fn is_of_the_service(status: StatusCode, body: &[u8]) -> bool {
+    let has_result = || status.is_success() && (body.is_empty() || read(body).is_ok());
+    is_refusal(body) || has_result()
 }
 
 /// Returns whether an answer is the service's own refusal. A gateway in between, such as a load balancer or a

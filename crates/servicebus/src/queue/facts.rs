@@ -1,7 +1,7 @@
 //! Facts about queues that this process has found out.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::{Instant, timeout};
 
@@ -97,6 +97,13 @@ impl ServiceBusQueues {
     /// time left of a lock, which a clock behind the service's would overestimate.
     pub(super) fn lock_length(&self, queue: &QueueName) -> Duration {
         self.facts(queue, |facts| facts.lock_length).unwrap_or(MAX_LOCK_LENGTH)
+    }
+
+    /// Returns the length of a lock that was renewed just now until a time of the service. A renewal begins
+    /// the lock anew, so the service's time counts only while the length is unknown.
+    pub(super) fn renewed_lock_length(&self, queue: &QueueName, until: SystemTime) -> Duration {
+        let left = || until.duration_since(self.links.clock.now()).unwrap_or_default();
+        self.facts(queue, |facts| facts.lock_length).unwrap_or_else(|| left().min(MAX_LOCK_LENGTH))
     }
 
     /// Returns whether a text may have been saved for a message that, by the service's count, is delivered

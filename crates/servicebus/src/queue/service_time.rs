@@ -21,7 +21,7 @@ impl ServiceBusQueues {
     }
 
     /// Begins to read the service's time if the last answer with it is too long ago. Waits for the answer
-    /// only if this process's clock was set since.
+    /// only if this process's clock was set since, and for two seconds at most.
     pub(super) async fn read_clock(&self, queue: &QueueName) {
         if !self.entities.shows_time() {
             return;
@@ -32,11 +32,15 @@ impl ServiceBusQueues {
             async move {
                 // Another request may have shown it.
                 if !clock.is_known() {
-                    drop(timeout(DESCRIBE_TIMEOUT, entities.describe(&queue)).await);
+                    drop(entities.describe(&queue).await);
                 }
                 Ok(ClockReading::ended(clock))
             }
         };
-        drop(self.clock_readings.get(self.links.runtime(), KEY, read).await);
+        let reading = self.clock_readings.get(self.links.runtime(), KEY, read);
+        if timeout(DESCRIBE_TIMEOUT, reading).await.is_err() {
+            // The attempt continues, and no later call waits for it.
+            self.clock_readings.set(KEY, ClockReading::ended(Arc::clone(&self.links.clock)));
+        }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use futures_util::FutureExt as _;
 use uuid::Uuid;
 
 use super::super::amqp::settlement::Settlement;
@@ -32,7 +33,13 @@ pub(super) async fn update(
     limits::check_update(queue, change)?;
     let (token, held) = find_held(queues, queue, message, UPDATE).await?;
     let is_renewal = !change.visibility.is_zero() && !change.ends_lease;
-    let now = if is_renewal { queues.links.clock.now() } else { queues.now(queue).await };
+    let now = if is_renewal {
+        // Begins to read the service's time, and does not wait for it.
+        let _ = queues.read_clock(queue).now_or_never();
+        queues.links.clock.now()
+    } else {
+        queues.now(queue).await
+    };
     let visible = instant(millis(now + change.visibility));
     limits::check_before_expiry(queue, visible, held.expires)?;
     let lock = Lock { queues, queue, token, held };
@@ -145,7 +152,7 @@ impl Lock<'_> {
                 manage::renew(&node, self.token).await.map_err(failed)?
             }
         };
-        let renewed = self.queues.links.clock.now();
+        let granted = self.queues.renewed_lock_length(self.queue, until);
         self.queues.held.change(self.token, |held| held.locked_until = until);
         // The renewal shows that the lock is held: any later receiver reads this text.
         if let Some(text) = text {
@@ -155,8 +162,6 @@ impl Lock<'_> {
             let text = Arc::new(Ok(text.to_owned()));
             self.queues.held.change(self.token, |held| (held.text, held.saved) = (text, Some(tag)));
         }
-        let left = until.duration_since(renewed).unwrap_or_default();
-        let granted = left.min(self.queues.lock_length(self.queue));
         Ok(Updated::new(message.receipt.clone(), until).with_granted(granted))
     }
 

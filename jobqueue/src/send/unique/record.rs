@@ -7,7 +7,7 @@
 //! | pending, written by the caller itself: an answer was lost | owns it | owns it | |
 //! | abandoned: pending for too long | → pending under the same id, *taken over* | as sent; a canceller left it, so its message *may be deleted* | → sent, → free |
 //! | sent, within the window | joins the job | → pending, if the message is known | has finished |
-//! | free: the window has passed, the job is cancelled, or the queue was cleared | → pending | nothing to cancel | – |
+//! | free: the window has passed (to a canceller, five minutes ago), the job is cancelled, or the queue was cleared | → pending | nothing to cancel | – |
 //!
 //! A canceller finishes according to the outcome of its deletion:
 //!
@@ -45,7 +45,7 @@ pub(crate) struct UniqueRecord {
     sent: bool,
     /// The time until which the owner may send or delete the message, by the owner's clock.
     pub(super) pending_until: u64,
-    /// The end of the window; while the owner may send, the earliest time at which it can end.
+    /// The end of the window; while the owner may send, the latest time at which it can end.
     pub(super) until: u64,
     /// The stored message, so that it can be cancelled; `None` if the message is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -67,7 +67,7 @@ impl UniqueRecord {
             nonce: nonce(runtime),
             sent: false,
             pending_until: unix_millis(now + HOLD_PERIOD),
-            until: unix_millis(now + window),
+            until: unix_millis(now + HOLD_PERIOD + window),
             message: None,
             position: None,
             taken_over: false,

@@ -50,6 +50,9 @@ async fn after_the_window_of_a_sender_that_died_the_next_job_has_its_own_id() {
     let queue = reports(&storage).await;
     let window = Duration::from_secs(10);
     claim_and_die(&queue, window).await;
+    // The next sender waits for the hold. Then the window of a message that was stored at its end is over,
+    // too.
+    tokio::time::sleep(window + Duration::from_secs(1)).await;
     // The message of the dead sender may still wait. This message is another job, and must not be taken for
     // it.
     let sent = queue.send(&Report { of: "may".into() }).unique_for(window).await.unwrap();

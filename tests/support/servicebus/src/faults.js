@@ -5,7 +5,7 @@ const { ServiceError, badRequest, serverBusy } = require('./errors.js');
 const { strike, STRIKES } = require('./amqp/strikes.js');
 
 const JOURNAL = 2000;
-const ACTIONS = ['drop', 'delay', 'hold', 'busy', 'error', 'starve', 'garble', 'miscount', 'page', ...STRIKES];
+const ACTIONS = ['drop', 'delay', 'hold', 'busy', 'error', 'starve', 'garble', 'miscount', 'undate', 'page', ...STRIKES];
 
 /** What a gateway on the way says. */
 const PAGE = '<html><body><h1>404 Not Found</h1></body></html>';
@@ -115,7 +115,7 @@ class Fault {
 
     spoil(call, perform) {
         const { action, fields } = this;
-        if (['starve', 'garble', 'miscount'].includes(action)) {
+        if (['starve', 'garble', 'miscount', 'undate'].includes(action)) {
             call[action]?.(fields);
             perform()();
             return;

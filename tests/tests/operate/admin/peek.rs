@@ -122,6 +122,10 @@ async fn request_that_fails_ends_no_inspection() {
     let faulty = Faulty::new(&in_memory());
     let admin = operator(&faulty.storage());
     send(&admin, "tasks", (0..100).map(|n| n.to_string())).await;
+    // It counts, and cannot be received.
+    let delayed =
+        RawSend::json("task", "{}").unwrap().with(SendOptions::new().delay(Duration::from_secs(3600)));
+    let _ = admin.send("tasks", delayed).await.unwrap();
     for fault in [
         Fault::Refuse(StoreErrorKind::Unavailable),
         Fault::ThrottleInDoubt { retry_after: Duration::from_secs(1), applied: false },

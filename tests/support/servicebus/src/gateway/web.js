@@ -41,6 +41,7 @@ class Web {
             link: { connection, session: connection, close: connection.close },
             refuse,
             page: (status, text) => this.reply(response, { status, headers: { 'content-type': 'text/html' }, text }),
+            undate: () => (response.sendDate = false),
             whenPerformed: (goOn) => answer.whenCome(goOn),
         };
         this.faults.run(call, () => {

@@ -33,6 +33,7 @@ class Management {
             let show = (xml) => xml;
             call.page = (status, page) => sendText(response, status, 'text/html', page);
             call.miscount = () => (show = atom.miscounted);
+            call.undate = () => (response.sendDate = false);
             this.faults.run(call, () => {
                 this.authorize(request);
                 const xml = show(this.route(request, path, url, body));
