@@ -49,7 +49,7 @@ fn white_space_of_a_payload_adds_no_line() {
     assert!(!shown.contains('\r') && !shown.contains('\t'), "{shown}");
 }
 
-// round 30, ops F1: the hint of a page that ended inside a key ran a command of the sender, if it was copied.
+// round 30, operator 1: the hint of a page that ended inside a key ran a command of the sender, if it was copied.
 #[test]
 fn mark_of_a_page_is_one_word_of_a_command_whatever_the_key() {
     for key in ["ada", "x'; exit 7; '", "a\nb", "$(exit 7)`exit 7`\"", "d'Arc"] {

@@ -124,7 +124,7 @@ async fn explanation_finds_a_job_in_every_state_and_in_the_history() {
     }
 }
 
-// round 30, ops C4: it was said to wait, and to be served by no worker.
+// round 30, operator C4: it was said to wait, and to be served by no worker.
 #[tokio::test]
 async fn dead_letter_is_no_job_of_its_dead_letter_queue() {
     let admin = operator(&Storage::memory());

@@ -65,7 +65,7 @@ async fn queue_whose_keys_are_held_up_shows_the_age_of_the_job_that_backs_off() 
     let dashboard = Dashboard::new(operator(&storage)).router();
     let (_, _, page) = get(&dashboard, "/queues/tasks").await;
     assert!(page.contains("1h 0m (backs off)"), "{page}");
-    // round 30, ops F3: the sums of all queues counted the job behind it alone.
+    // round 30, operator 3: the sums of all queues counted the job behind it alone.
     let (_, _, page) = get(&dashboard, "/").await;
     assert!(page.contains("<dt>Oldest</dt><dd>1h 0m (backs off)</dd>"), "{page}");
     let all = [("prod", &storage), ("idle", &in_memory())];
