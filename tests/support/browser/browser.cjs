@@ -7,6 +7,8 @@ const { chromium } = require("playwright-core");
 
 const axe = fs.readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const LIMIT = 60_000;
+// The last requests of the page that was opened last, for a failure.
+let latest = [];
 
 async function launch() {
   // On other systems than Linux the package has no browser; then CHROMIUM names one, for example Debian's /usr/bin/chromium.
@@ -35,6 +37,16 @@ async function open(browser, options = {}) {
     const text = message.text();
     if (message.type() === "error" && !/Failed to load resource|ERR_|EventSource/.test(text)) page.problems.push(text);
   });
+  const traffic = [];
+  const note = (what, request, more = "") => {
+    traffic.push(`${new Date().toISOString().slice(14, 23)} ${what} ${request.method()} ${new URL(request.url()).pathname} ${more}`);
+    if (traffic.length > 40) traffic.shift();
+  };
+  page.on("request", (request) => note("asked", request));
+  page.on("response", (answer) => note("answered", answer.request(), answer.status()));
+  page.on("requestfinished", (request) => note("done", request));
+  page.on("requestfailed", (request) => note("failed", request, request.failure()?.errorText));
+  latest = traffic;
   page.on("dialog", (dialog) => {
     page.problems.push(`a dialog: ${dialog.message()}`);
     dialog.dismiss();
@@ -80,4 +92,9 @@ async function run(work) {
   }
 }
 
-module.exports = { check, inspect, open, picture, run: (work) => run(work).catch((error) => { console.error(error); process.exit(1); }), until };
+function fail(error) {
+  console.error(error, `\nthe last requests of the page:\n${latest.join("\n")}`);
+  process.exit(1);
+}
+
+module.exports = { check, inspect, open, picture, run: (work) => run(work).catch(fail), until };

@@ -50,7 +50,9 @@
       const refresh = document.createElement("div");
       for (const [name, value] of [
         ["hx-get", refreshed.href], ["hx-trigger", "sse:refresh"], ["hx-select", "#live"], ["hx-target", "#live"],
-        ["hx-swap", "outerHTML"], ["hx-sync", "this:drop"],
+        ["hx-swap", "outerHTML"],
+        // A request without an answer would hold up each later refresh.
+        ["hx-sync", "this:drop"], ["hx-request", JSON.stringify({ timeout: 45_000 })],
       ]) {
         refresh.setAttribute(name, value);
       }
@@ -105,7 +107,9 @@
     localise(document);
   });
   document.addEventListener("htmx:responseError", (event) => isStale(`the dashboard answered with status ${event.detail.xhr.status}`));
-  document.addEventListener("htmx:sendError", () => isStale("the dashboard does not answer"));
+  for (const failure of ["htmx:sendError", "htmx:timeout"]) {
+    document.addEventListener(failure, () => isStale("the dashboard does not answer"));
+  }
   document.addEventListener("htmx:sseError", () => isStale("the connection to the dashboard is lost; the page reconnects"));
   document.addEventListener("visibilitychange", listen);
   if (button) {
