@@ -108,7 +108,8 @@ async fn attempt_by_hand_counts_although_its_put_back_takes_longer_than_the_leas
     let delivery = queue.receive(Duration::from_secs(1)).await.unwrap().unwrap();
     drop(delivery.checkpoint(&"x".repeat(50_000)).await);
     delivery.token().cancelled().await;
-    faulty.plan_always(Operation::PutBlob, Fault::DelayAfter(Duration::from_secs(45)));
+    // The first of two finds no container. The lease has ten seconds left.
+    faulty.plan_always(Operation::PutBlob, Fault::DelayAfter(Duration::from_secs(20)));
     delivery.fail(Duration::ZERO, "it took too long").await.unwrap();
     let next = queue.receive(Duration::from_secs(60)).await.unwrap().unwrap();
     assert_eq!(next.info().attempt, 2);
