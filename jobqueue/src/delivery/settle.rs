@@ -94,9 +94,7 @@ impl Settlement<'_> {
                 Box::pin(leased_job.retry(wait, &error)).await.map(Outcome::Retried)
             }
             Disposition::DeadLetter(rejection) => Box::pin(self.reject(rejection)).await,
-            Disposition::Release(wait) | Disposition::OverLimit(wait) => {
-                Box::pin(release(leased_job, wait)).await
-            }
+            Disposition::Release(wait) | Disposition::OverLimit(wait) => Box::pin(self.release(wait)).await,
             Disposition::Snooze { wait, error, has_cause } => {
                 let cause = has_cause.then_some(&*error);
                 Box::pin(leased_job.snooze(wait, cause)).await.map(Outcome::Released)
@@ -125,13 +123,12 @@ impl Settlement<'_> {
     async fn reject(&mut self, mut rejection: Rejection) -> Result<Outcome, Error> {
         let leased_job = self.leased_job;
         // Before any request: a flood of such messages must not take slots from others.
-        if rejection.is_rate_limited()
-            && let Err(wait) = self.slot.reject()
-        {
-            // Nor may they wait until their logs can be changed.
-            let is_in_order = position_of(leased_job).is_some();
-            let wait = if is_in_order { wait.min(MAX_UNLOGGED_DELAY) } else { wait };
-            return release(leased_job, wait).await;
+        if rejection.is_rate_limited() {
+            let may_take_long = position_of(leased_job).is_none() || self.slot.handler_is_done();
+            let longest = if may_take_long { Duration::MAX } else { MAX_UNLOGGED_DELAY };
+            if let Err(wait) = self.slot.reject(longest) {
+                return self.release(wait).await;
+            }
         }
         match self.read_claim(&rejection).await {
             Ok(true) => {
@@ -262,6 +259,14 @@ impl Settlement<'_> {
         Ok(Outcome::DeadLettered(reason))
     }
 
+    /// Puts a message back that does not run now. Any number of such messages may come, so only those with a
+    /// place to settle wait until their logs can be changed. The others come back before that is necessary.
+    async fn release(&self, wait: Duration) -> Result<Outcome, Error> {
+        let is_unlogged = needs_log_update(self.leased_job, wait) && !self.slot.handler_is_done();
+        let wait = if is_unlogged { MAX_UNLOGGED_DELAY } else { wait };
+        self.leased_job.release_waiting(wait, None).await.map(Outcome::Released)
+    }
+
     /// Frees the slot if putting the message back for `wait` needs a change of its group log: the delivery
     /// may have to wait until the log can be changed.
     fn leave_slot_for_log(&self, wait: Duration) {
@@ -285,12 +290,6 @@ fn deletion_outcome(deleted: Result<(), LeaseError>) -> Result<(), Error> {
     }
 }
 
-/// Puts a message back that does not run now. It keeps its slot: any number of such messages may come, and
-/// none of them waits until its log can be changed.
-async fn release(leased_job: &LeasedJob, wait: Duration) -> Result<Outcome, Error> {
-    leased_job.release_waiting(wait, None).await.map(Outcome::Released)
-}
-
 /// Leaves a message that could not be dead-lettered in its queue, to be retried later.
 async fn retry_dead_letter_later(leased_job: &LeasedJob, error: Error) -> Result<Outcome, Error> {
     if is_lease_error(&error) {
@@ -301,5 +300,5 @@ async fn retry_dead_letter_later(leased_job: &LeasedJob, error: Error) -> Result
         error = %chain(&error),
         "dead letter not stored; the message stays in its queue"
     );
-    release(leased_job, DEAD_LETTER_RETRY).await
+    leased_job.release_waiting(DEAD_LETTER_RETRY, None).await.map(Outcome::Released)
 }

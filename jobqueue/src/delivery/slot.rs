@@ -30,8 +30,9 @@ pub(crate) trait DeliverySlot: Send + Sync {
     /// to put the message back.
     fn admit(&self, kind: &str) -> Result<Duration, Duration>;
 
-    /// Returns `Ok` if a message that did not run may be dead-lettered now, or else how long to put it back.
-    fn reject(&self) -> Result<(), Duration>;
+    /// Returns `Ok` if a message that did not run may be dead-lettered now, or else how long to put it back,
+    /// at most `longest`.
+    fn reject(&self, longest: Duration) -> Result<(), Duration>;
 
     /// Frees the slot for another handler, if a place to settle is free: the handler has finished, and the
     /// message is about to be deleted or put back. Returns whether the slot was freed.
@@ -40,6 +41,9 @@ pub(crate) trait DeliverySlot: Send + Sync {
     /// Frees the slot for another delivery until [`take`](Self::take), because this delivery waits, before
     /// its handler runs or after it.
     fn leave(&self);
+
+    /// Waits for a place to settle if the delivery has left its slot. Cancel-safe.
+    fn take_place_to_settle(&self) -> BoxFuture<'_, ()>;
 
     /// Returns whether the worker fetches nothing from the queue for now: a handler has snoozed the queue, or
     /// its circuit breaker is not closed.

@@ -155,7 +155,7 @@ impl OrderedDelivery<'_> {
             }
             tokio::select! {
                 biased;
-                () = self.must_end() => return self.interrupted().map(HookAnswer::Settle),
+                () = self.must_end() => return self.interrupted().await.map(HookAnswer::Settle),
                 () = notified => {}
                 () = self.log.watch() => {}
                 () = tokio::time::sleep(RECHECK) => {}
@@ -186,7 +186,7 @@ impl OrderedDelivery<'_> {
         keep_expected(self.leased_job);
         if has_left_slot {
             if !self.take_slot().await {
-                return self.interrupted().map(HookAnswer::Settle);
+                return self.interrupted().await.map(HookAnswer::Settle);
             }
             // Refreshed here; the delivery checks the settings when its handler begins.
             let _ = self.leased_job.core.fresh_settings().await;
@@ -244,7 +244,7 @@ impl OrderedDelivery<'_> {
         // A storage that cannot count messages immediately may take minutes.
         let counted = tokio::select! {
             biased;
-            () = self.must_end() => return self.interrupted().map(TurnStep::Settle),
+            () = self.must_end() => return self.interrupted().await.map(TurnStep::Settle),
             counted = core.store().queue_properties(&core.name) => counted,
         };
         let messages = match counted {
@@ -293,11 +293,27 @@ impl OrderedDelivery<'_> {
 
     /// Returns the disposition of a waiting delivery that lost its lease, waited for too long, whose job was
     /// cancelled, or whose worker is stopping or has no slot.
-    fn interrupted(&self) -> Result<Disposition, Error> {
+    async fn interrupted(&self) -> Result<Disposition, Error> {
+        // One request may cancel all deliveries that wait here, and each dead letter copies its payload.
+        let cancelled = self.admission.cancelled(self.leased_job, self.job);
+        let may_end = cancelled.is_some() && self.take_place_to_settle().await;
         if self.leased_job.lease.check_not_ended().is_err() {
             return Err(superseded());
         }
-        let cancelled = self.admission.cancelled(self.leased_job, self.job);
+        let cancelled = cancelled.filter(|_| may_end);
         Ok(cancelled.map_or(Disposition::Release(Duration::ZERO), Disposition::DeadLetter))
+    }
+
+    /// Waits for a place to settle if the delivery has left its slot. Returns false if the delivery must end
+    /// first; the next one ends the job with its slot.
+    async fn take_place_to_settle(&self) -> bool {
+        let max_wait = max_wait(self.leased_job.lease.max_run_time(), self.admission.until_idle);
+        tokio::select! {
+            biased;
+            () = self.admission.slot.take_place_to_settle() => true,
+            () = self.leased_job.lease.stop_token().cancelled() => false,
+            () = self.admission.stop.cancelled() => false,
+            () = tokio::time::sleep(max_wait) => false,
+        }
     }
 }

@@ -162,8 +162,8 @@ impl DeliverySlot for DeliveryGuard {
         self.slot.admit(kind)
     }
 
-    fn reject(&self) -> Result<(), Duration> {
-        self.deliveries.state.rejections.permit()
+    fn reject(&self, longest: Duration) -> Result<(), Duration> {
+        self.deliveries.state.rejections.permit(longest)
     }
 
     fn handler_is_done(&self) -> bool {
@@ -172,6 +172,10 @@ impl DeliverySlot for DeliveryGuard {
 
     fn leave(&self) {
         self.slot.leave();
+    }
+
+    fn take_place_to_settle(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.slot.take_place_to_settle())
     }
 
     fn is_fetching_paused(&self) -> bool {

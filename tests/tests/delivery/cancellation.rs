@@ -307,6 +307,42 @@ async fn job_that_waits_for_its_turn_ends_soon_after_its_cancellation() {
     assert_eq!((report.completed, report.dead_lettered), (0, 1), "{report:?}");
 }
 
+// review of round 30, B1: all were dead-lettered at once, each with a copy of its payload in memory.
+#[tokio::test(start_paused = true)]
+async fn jobs_that_wait_for_their_turn_end_few_at_a_time_after_their_cancellation() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let faulty = Faulty::new(&in_memory());
+    let (storage, queue) = (faulty.storage(), tasks(&faulty).await);
+    let large = Task { name: "a".into(), data: "x".repeat(100_000) };
+    for number in 0..41 {
+        let _ = queue.send(&large).id(number.to_string()).in_order().await.unwrap();
+    }
+    let is_payload = |call: &Call| call.subject.contains("jobqueue-payloads");
+    faulty.on(Operation::GetBlob, move |call| is_payload(call).then_some(Fault::DelayAfter(SECOND)));
+    let handler = async |_: Task| {
+        after(3_600).await;
+        Ok::<_, JobError>(())
+    };
+    let built = worker(&storage).concurrency(2).presence(SECOND).handle(handler).build().unwrap();
+    let admin = operator(&storage);
+    let cancelling = async {
+        after(30).await;
+        for number in 1..41 {
+            let _ = admin.cancel(&JobReference::new("tasks", number.to_string())).await.unwrap();
+        }
+        after(300).await;
+    };
+    let report = built.run_until(cancelling).await.unwrap();
+    assert_eq!(report.dead_lettered, 40, "{report:?}");
+    let calls = faulty.calls();
+    let loads = calls.iter().filter(|call| call.operation == Operation::GetBlob && is_payload(call));
+    let loads: Vec<_> = loads.map(|call| call.at).collect();
+    let within =
+        |from: tokio::time::Instant| loads.iter().filter(|at| (from..from + SECOND).contains(*at)).count();
+    let most = loads.iter().map(|at| within(*at)).max();
+    assert!(most <= Some(4), "{most:?} payloads were copied at a time");
+}
+
 // AU20-4: it was cancelled while its payload came.
 #[tokio::test(start_paused = true)]
 async fn job_that_is_cancelled_during_its_download_does_not_begin() {

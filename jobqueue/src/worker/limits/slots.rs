@@ -278,6 +278,15 @@ impl Occupied {
         }
     }
 
+    /// Waits for a place to settle if the delivery has left its slot. Cancel-safe.
+    pub(in crate::worker) async fn take_place_to_settle(&self) {
+        if matches!(*lock(&self.held), HeldSlot::Nothing) {
+            // The semaphore is never closed.
+            let place = Arc::clone(&self.slots.core.settling).acquire_owned().await;
+            self.replace(place.map_or(HeldSlot::Nothing, HeldSlot::PlaceToSettle));
+        }
+    }
+
     fn replace(&self, held: HeldSlot) {
         let former = std::mem::replace(&mut *lock(&self.held), held);
         // Dropped without the lock.
@@ -326,6 +335,21 @@ mod tests {
         assert_eq!(slots.free_and_max().0, 0);
         drop(waiting);
         assert_eq!(slots.free_and_max().0, 1);
+    }
+
+    #[tokio::test]
+    async fn deliveries_without_a_slot_wait_for_the_places_to_settle() {
+        let slots = single_slot();
+        let [first, second] = [(), ()].map(|()| {
+            let waiting = slots.occupied(slots.try_take_further().unwrap());
+            waiting.leave();
+            waiting
+        });
+        first.take_place_to_settle().await;
+        let mut waits = Box::pin(second.take_place_to_settle());
+        assert!(futures_util::poll!(&mut waits).is_pending());
+        drop(first);
+        assert!(futures_util::poll!(&mut waits).is_ready());
     }
 
     #[tokio::test]

@@ -53,8 +53,8 @@ impl Rejections {
     }
 
     /// Takes a permit to dead-letter one message now. If none is left, returns how long to put the message
-    /// back. Put-back messages come back one after the other, at the rate.
-    pub(in crate::worker) fn permit(&self) -> Result<(), Duration> {
+    /// back: at most `longest`. Put-back messages come back one after the other, at the rate.
+    pub(in crate::worker) fn permit(&self, longest: Duration) -> Result<(), Duration> {
         let Some(rate) = self.per_second.filter(|_| !self.lifted.load(Ordering::Relaxed)).map(f64::from)
         else {
             return Ok(());
@@ -70,8 +70,14 @@ impl Rejections {
         }
         let earliest = state.last_return.max(now + MIN_PUT_BACK);
         let latest = now + MAX_PUT_BACK;
-        state.last_return = (earliest + Duration::from_secs_f64(1.0 / rate)).min(latest);
-        Err(state.last_return - now)
+        let returns = (earliest + Duration::from_secs_f64(1.0 / rate)).min(latest);
+        let wait = returns - now;
+        // A message that comes back before its turn has none: it would take another one each time.
+        if wait > longest {
+            return Err(longest);
+        }
+        state.last_return = returns;
+        Err(wait)
     }
 }
 
@@ -82,20 +88,31 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn rejections_beyond_one_second_of_the_rate_wait() {
         let rejections = Rejections::new(Some(10));
-        assert!((0..10).all(|_| rejections.permit().is_ok()));
-        let waits: Vec<_> = (0..20).map(|_| rejections.permit().unwrap_err()).collect();
+        assert!((0..10).all(|_| rejections.permit(MAX_PUT_BACK).is_ok()));
+        let waits: Vec<_> = (0..20).map(|_| rejections.permit(MAX_PUT_BACK).unwrap_err()).collect();
         assert!(waits.is_sorted() && waits[0] >= MIN_PUT_BACK);
         assert!(waits[19] >= Duration::from_millis(2_900) && waits[19] <= Duration::from_millis(3_100));
         tokio::time::sleep(Duration::from_millis(500)).await;
-        assert_eq!((0..20).filter(|_| rejections.permit().is_ok()).count(), 5);
+        assert_eq!((0..20).filter(|_| rejections.permit(MAX_PUT_BACK).is_ok()).count(), 5);
         rejections.lift();
-        assert!((0..100).all(|_| rejections.permit().is_ok()));
+        assert!((0..100).all(|_| rejections.permit(MAX_PUT_BACK).is_ok()));
     }
 
     #[tokio::test(start_paused = true)]
     async fn no_rejection_waits_for_longer_than_an_hour() {
         let rejections = Rejections::new(Some(0));
-        assert!((0..10_000).filter_map(|_| rejections.permit().err()).all(|wait| wait <= MAX_PUT_BACK));
-        assert!(Rejections::new(None).permit().is_ok());
+        let waits: Vec<_> = (0..10_000).filter_map(|_| rejections.permit(Duration::MAX).err()).collect();
+        assert!(waits.iter().all(|wait| *wait <= MAX_PUT_BACK));
+        assert!(Rejections::new(None).permit(MAX_PUT_BACK).is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn messages_that_come_back_before_their_turn_hold_up_no_others() {
+        let rejections = Rejections::new(Some(1));
+        let limit = Duration::from_secs(59);
+        let waits: Vec<_> = (0..1_000).filter_map(|_| rejections.permit(limit).err()).collect();
+        assert_eq!(waits.len(), 999);
+        assert_eq!(waits.iter().max(), Some(&limit));
+        assert!(rejections.permit(MAX_PUT_BACK).unwrap_err() <= Duration::from_secs(61));
     }
 }

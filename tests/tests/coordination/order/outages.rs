@@ -97,6 +97,29 @@ async fn jobs_in_order_that_come_before_their_time_are_not_leased_as_a_whole_wit
     assert_eq!((report.completed, report.dead_lettered), (200, 0), "{report:?}");
 }
 
+// review of round 30, B4: each of them kept a slot until the requests to its log were given up.
+#[tokio::test(start_paused = true)]
+async fn jobs_without_order_run_while_those_before_their_time_wait_for_their_logs() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let faulty = Faulty::new(&in_memory());
+    let queue = steps(&faulty.storage()).await;
+    for key in 0..200 {
+        let later = SendOptions::new().in_order().delay(DAY * 8);
+        queue.send(&step(key.to_string(), 0)).with(later).await.unwrap();
+    }
+    sleep(DAY * 7).await;
+    for operation in [Operation::GetBlob, Operation::PutBlob] {
+        faulty.plan_always(operation, Fault::Hang);
+    }
+    for number in 0..20 {
+        queue.send(&step("free", number)).await.unwrap();
+    }
+    let builder = worker(&faulty.storage()).concurrency(4).circuit_breaker(None);
+    let built = builder.handle(async |_: Step| Ok::<_, JobError>(())).build().unwrap();
+    let report = built.run_until(sleep(MINUTE)).await.unwrap();
+    assert_eq!(report.completed, 20, "{report:?}");
+}
+
 /// Heartbeats of jobs in order sleep for up to 100 seconds.
 #[tokio::test(start_paused = true)]
 async fn jobs_that_have_ended_leave_no_heartbeats() {
