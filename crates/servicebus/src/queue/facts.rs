@@ -100,10 +100,15 @@ impl ServiceBusQueues {
     }
 
     /// Returns the length of a lock that was renewed just now until a time of the service. A renewal begins
-    /// the lock anew, so the service's time counts only while the length is unknown.
+    /// the lock anew, so it has the length of all locks while the service's time or the length is not known. A
+    /// shorter time by the service's clock shows that locks were shortened since the length was read.
     pub(super) fn renewed_lock_length(&self, queue: &QueueName, until: SystemTime) -> Duration {
-        let left = || until.duration_since(self.links.clock.now()).unwrap_or_default();
-        self.facts(queue, |facts| facts.lock_length).unwrap_or_else(|| left().min(MAX_LOCK_LENGTH))
+        let clock = &self.links.clock;
+        let left = || until.duration_since(clock.now()).unwrap_or_default();
+        match self.facts(queue, |facts| facts.lock_length) {
+            Some(length) if !clock.is_known() => length,
+            length => left().min(length.unwrap_or(MAX_LOCK_LENGTH)),
+        }
     }
 
     /// Returns whether a text may have been saved for a message that, by the service's count, is delivered
