@@ -132,6 +132,29 @@ async fn shard_that_answers_no_put_is_avoided() {
     assert!(begun.elapsed() < Duration::from_secs(70), "{:?}", begun.elapsed());
 }
 
+// review of round 30, B3: after each pause all of them waited for it.
+#[tokio::test(start_paused = true)]
+async fn shard_that_answers_no_put_is_tried_by_one_sender_at_a_time() {
+    const SECOND: Duration = Duration::from_secs(1);
+    let account = memory::open();
+    let faulty = Faulty::new(&account);
+    let sharded = Sharded::builder().shards("work", 4).account("a", faulty.storage()).build().unwrap();
+    let (storage, queue) = (Storage::from(sharded.stores()), QueueName::new("work").unwrap());
+    storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
+    faulty.on(Operation::Put, |call| (call.subject == "work-s2v1").then_some(Fault::Hang));
+    let end = tokio::time::Instant::now() + 300 * SECOND;
+    let senders = (0..20).map(|_| async {
+        let mut failed = 0;
+        while tokio::time::Instant::now() < end {
+            failed += u32::from(storage.queues().put(&queue, PutMessage::new("text")).await.is_err());
+            tokio::time::sleep(SECOND).await;
+        }
+        failed
+    });
+    let failed: u32 = futures_util::future::join_all(senders).await.into_iter().sum();
+    assert!(failed <= 20 + 12, "each sender once, and then one for each half minute: {failed}");
+}
+
 // round 30, storages 3: the list was tried for four minutes.
 #[tokio::test(start_paused = true)]
 async fn list_is_given_up_while_no_shard_answers() {

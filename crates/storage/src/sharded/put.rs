@@ -80,11 +80,21 @@ impl ShardedQueues {
             }
             let (storage, physical) = self.maps.locate(queue, &shard)?;
             tried += 1;
+            if key.is_none() {
+                self.maps.health.probed(queue, &shard);
+            }
+            let asked = Instant::now();
             // After that time the shard may be retired, because the map that names it is too old.
             let put = timeout_at(began + LONGEST_PUT, storage.queues.put(&physical, message.clone())).await;
             let late = |_| Err(StoreError::new(K::Timeout, "put message", queue).with_ambiguous(true));
+            // The time may have gone into the map, or into the shards before.
+            let is_cut_short = put.is_err() && asked.elapsed() < LONGEST_PUT / 2;
             match put.unwrap_or_else(late) {
                 Ok(outcome) => {
+                    // A key leaves no choice: its messages go to the shard even if only its gets hang.
+                    if key.is_none() {
+                        self.maps.health.answered(queue, &shard);
+                    }
                     let id = outer_id(&shard, &outcome.message.id);
                     let message = MessageRef { id, ..outcome.message };
                     return Ok(PutOutcome { message, ..outcome });
@@ -93,7 +103,7 @@ impl ShardedQueues {
                     let is_ambiguous = e.is_ambiguous();
                     let may_be_accepted_elsewhere = e.is_retryable() || e.kind() == K::Stopped;
                     // Other messages need not wait for this shard.
-                    if is_ambiguous || may_be_accepted_elsewhere {
+                    if (is_ambiguous || may_be_accepted_elsewhere) && !is_cut_short {
                         self.maps.health.failed(queue, &shard, &e);
                     }
                     // If the message may be stored, the caller must learn that.

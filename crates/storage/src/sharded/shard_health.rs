@@ -39,12 +39,23 @@ impl ShardHealth {
         until.map(|until| until.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero())
     }
 
-    /// Returns the number of consecutive failures, at least 1, of a shard that did not answer last time.
+    /// Returns the number of failures since the last answer, at least 1, of a shard that did not answer last time.
     pub(super) fn unanswered(&self, queue: &QueueName, shard: &Shard) -> Option<u32> {
         self.with(queue, shard, |state| state.is_suspect.then_some(state.failures.max(1)))
     }
 
-    /// Records that a get was answered.
+    /// Records that a put without a key asks the shard. If the shard did not answer last time, gets and other
+    /// puts without a key leave it alone until this one is answered, for 30 seconds at most.
+    pub(super) fn probed(&self, queue: &QueueName, shard: &Shard) {
+        let now = Instant::now();
+        self.with(queue, shard, |state| {
+            if state.is_suspect && state.closed_until.is_none_or(|until| until <= now) {
+                state.closed_until = Some(now + MAX_PAUSE);
+            }
+        });
+    }
+
+    /// Records that a get, or a put without a key, was answered.
     pub(super) fn answered(&self, queue: &QueueName, shard: &Shard) {
         self.with(queue, shard, |state| *state = ShardState::default());
     }
