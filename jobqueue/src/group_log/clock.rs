@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::OwnedMutexGuard;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::entry::Moment;
 use super::log::Millis;
@@ -49,8 +49,10 @@ struct Difference {
     /// The time of the answer by the monotonic clock, and by this process's wall clock in milliseconds.
     asked: Instant,
     own: u64,
-    /// True if the process's clock was set before the answer, or may have been, as before the first one: the
-    /// storage may not have taken the step over yet.
+    /// The time after which the storage is asked again.
+    valid_for: Duration,
+    /// True if the process's clock was set before the answer: the storage may not have taken the step over
+    /// yet.
     is_after_step: bool,
 }
 
@@ -63,7 +65,7 @@ impl Difference {
 
     /// Returns whether the storage may have taken a step of the clock over since the answer.
     fn is_unsettled(&self) -> bool {
-        self.is_after_step && self.asked.elapsed() >= ASK_AGAIN_AFTER_STEP
+        self.is_after_step && self.asked.elapsed() >= self.valid_for
     }
 }
 
@@ -84,7 +86,7 @@ impl StorageClock {
     pub(crate) async fn now(self: &Arc<Self>) -> Millis {
         let began = Instant::now();
         match self.difference() {
-            Some(known) if known.asked.elapsed() < ASK_AGAIN => {}
+            Some(known) if known.asked.elapsed() < known.valid_for => {}
             Some(_) => {
                 if let Ok(asking) = Arc::clone(&self.asking).try_lock_owned() {
                     let this = Arc::clone(self);
@@ -154,7 +156,8 @@ impl StorageClock {
             answered.map(|answered| (answered, sent, began.elapsed()))
         };
         let tries = Tries::until(&self.runtime, Instant::now() + MAX_ANSWER_TIME, 1, 1);
-        let Ok((answered, sent, took)) = tries.run(ask).await else { return };
+        // A request that takes longer does not count. Callers may be waiting for it.
+        let Ok(Ok((answered, sent, took))) = timeout(MAX_ANSWER_TIME, tries.run(ask)).await else { return };
         let now = unix_millis(self.runtime.now());
         // Half of a step during the request would become an error of the difference, which shows nowhere.
         let was_set = sent.saturating_add(millis(took)).abs_diff(now) >= MIN_STEP;
@@ -165,8 +168,11 @@ impl StorageClock {
         // If the storage returns no time, the clocks of all processes must agree.
         let ahead = answered.map_or(0, |storage| unix_millis(storage).wrapping_sub(own).cast_signed());
         let mut known = lock(&self.known);
-        let is_after_step = known.is_none_or(|former| former.is_outdated(now));
-        *known = Some(Difference { ahead, asked: Instant::now(), own: now, is_after_step });
+        let is_after_step = known.is_some_and(|former| former.is_outdated(now));
+        // Before the first answer the clock may have been set, too, but most clocks were not.
+        let is_settled = known.is_some() && !is_after_step;
+        let valid_for = if is_settled { ASK_AGAIN } else { ASK_AGAIN_AFTER_STEP };
+        *known = Some(Difference { ahead, asked: Instant::now(), own: now, valid_for, is_after_step });
     }
 }
 
@@ -265,8 +271,30 @@ mod tests {
         bench.assert_right(bench.clock.now().await);
         bench.stored.advance(STEP);
         bench.pass(ASK_AGAIN_AFTER_STEP).await;
+        let _ = bench.clock.now().await;
+        bench.pass(SECOND).await;
         bench.assert_right(bench.clock.now().await);
         assert_eq!(bench.asked(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_call_waits_for_the_second_answer() {
+        let bench = Bench::new();
+        let _ = bench.clock.now().await;
+        bench.faulty.plan_always(Operation::ListBlobs, Fault::Hang);
+        bench.pass(ASK_AGAIN_AFTER_STEP).await;
+        let began = Instant::now();
+        bench.assert_right(bench.clock.certain_now().await.unwrap());
+        assert_eq!(began.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn listing_that_hangs_is_given_up() {
+        let bench = Bench::new();
+        bench.faulty.plan_always(Operation::ListBlobs, Fault::Hang);
+        let began = Instant::now();
+        assert!(bench.clock.certain_now().await.unwrap_err().is_retryable());
+        assert!(began.elapsed() <= MAX_ANSWER_TIME + SECOND, "{:?}", began.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

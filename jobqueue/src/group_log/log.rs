@@ -39,7 +39,7 @@ pub(crate) const SEND_BUDGET: Duration = Duration::from_secs(30);
 /// loses its position and nothing else; a list with several jobs of the key is not acknowledged.
 pub(super) const SEND_PERIOD: Duration =
     SEND_BUDGET.saturating_add(PUT_LIST_PERIOD).saturating_add(LONGEST_PUT).saturating_add(LOG_WRITES);
-const LOG_WRITES: Duration = Duration::from_secs(20);
+pub(super) const LOG_WRITES: Duration = Duration::from_secs(20);
 /// The time that a cancellation may take before others complete it.
 pub(super) const CANCELLATION_PERIOD: Duration = Duration::from_secs(45);
 /// The time that a message may stay away beyond its delay before the jobs behind it call it overdue.

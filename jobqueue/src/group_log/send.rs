@@ -4,16 +4,20 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::entry::{Announcement, EntryRef, Moment, PAGE};
-use super::log::{Announced, Confirmed, GroupLog, Millis, SEND_BUDGET, SEND_PERIOD};
+use super::log::{Announced, Confirmed, GroupLog, LOG_WRITES, Millis, SEND_BUDGET, SEND_PERIOD};
 use super::message::restamp;
 use super::store::GroupLogs;
 use crate::envelope::Envelope;
 use crate::envelope::headers::order::IN_ORDER;
 use crate::error::{Error, ErrorKind};
 use crate::runtime::Runtime;
+
+/// The largest difference between the storage's time as two processes know it: half of the longest request
+/// whose answer counts for each, and the whole seconds of the answers.
+const CLOCK_ERROR: Duration = Duration::from_secs(12);
 
 impl Announcement {
     /// Marks an event as a message of a FIFO group. Its payload may still move into a blob.
@@ -58,6 +62,7 @@ pub(crate) struct Confirmation {
 /// # Errors
 /// For each job: the caller must not store its message.
 pub(crate) async fn announce(logs: &GroupLogs, all: &mut [Announcement]) -> Vec<Result<Announced, Error>> {
+    let give_up = Instant::now() + SEND_BUDGET;
     let announced_at = match logs.clock.certain_now().await {
         Ok(now) => Moment { by_storage: now.0, by_process: Instant::now() },
         Err(error) => return copies_of(refused(error), all.len()),
@@ -69,7 +74,7 @@ pub(crate) async fn announce(logs: &GroupLogs, all: &mut [Announcement]) -> Vec<
     let listed = &*all;
     let announced = by_key.into_values().map(|places| async move {
         let group: Vec<_> = places.iter().map(|place| listed[*place]).collect();
-        let answers = announce_group(logs, &group, announced_at).await;
+        let answers = announce_group(logs, &group, announced_at, give_up).await;
         places.into_iter().zip(answers).collect::<Vec<_>>()
     });
     let mut announced: Vec<_> = join_all(announced).await.into_iter().flatten().collect();
@@ -85,7 +90,8 @@ pub(crate) async fn announce(logs: &GroupLogs, all: &mut [Announcement]) -> Vec<
     let mut answers: Vec<_> = answers.collect();
     // The process may have stood still.
     if logs.clock.age(announced_at) >= SEND_PERIOD {
-        retract(logs, all).await;
+        // The jobs behind them may skip them by now, so a log that does not answer is not waited for.
+        let _ = timeout(LOG_WRITES, retract(logs, all)).await;
         let entered = answers.iter_mut().filter(|answer| matches!(answer, Ok(Announced::Entered)));
         entered.for_each(|answer| *answer = Err(refused(expired())));
     }
@@ -97,8 +103,8 @@ async fn announce_group(
     logs: &GroupLogs,
     group: &[Announcement],
     announced_at: Moment,
+    give_up: Instant,
 ) -> Vec<Result<(Option<u64>, Announced), Error>> {
-    let give_up = announced_at.by_process + SEND_BUDGET;
     let mut answers = Vec::with_capacity(group.len());
     for part in group.chunks(PAGE) {
         let announced = timeout_at(give_up, logs.announce(part, Millis(announced_at.by_storage))).await;
@@ -148,7 +154,8 @@ pub(crate) async fn confirm(logs: &GroupLogs, all: &[Confirmation]) -> Vec<Resul
         };
         async move {
             let (confirmed, passed) = logs.change_in(entry.page, &entry, confirm).await.map_err(late)?;
-            let is_over = announced_at.is_some_and(|at| logs.clock.age(at) >= SEND_PERIOD);
+            // The clocks of the sender and of the process that skips may differ by seconds.
+            let is_over = announced_at.is_some_and(|at| logs.clock.age(at) + CLOCK_ERROR >= SEND_PERIOD);
             if confirmed == Confirmed::Gone {
                 return Err(unknown(
                     "the log of the key no longer knows the message: the queue was cleared, or the job has ended",
