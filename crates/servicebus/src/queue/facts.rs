@@ -100,8 +100,8 @@ impl ServiceBusQueues {
     }
 
     /// Returns the length of a lock that was renewed just now until a time of the service. A renewal begins
-    /// the lock anew, so it has the length of all locks while the service's time or the length is not known. A
-    /// shorter time by the service's clock shows that locks were shortened since the length was read.
+    /// the lock anew, so the lock has the length that was read, unless the service's time is known: if the
+    /// lock ends earlier by that time, locks were shortened meanwhile.
     pub(super) fn renewed_lock_length(&self, queue: &QueueName, until: SystemTime) -> Duration {
         let clock = &self.links.clock;
         let left = || until.duration_since(clock.now()).unwrap_or_default();

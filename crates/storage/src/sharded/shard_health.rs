@@ -39,7 +39,8 @@ impl ShardHealth {
         until.map(|until| until.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero())
     }
 
-    /// Returns the number of failures since the last answer, at least 1, of a shard that did not answer last time.
+    /// Returns the number of failures since the last answer, at least 1, of a shard that did not answer last
+    /// time.
     pub(super) fn unanswered(&self, queue: &QueueName, shard: &Shard) -> Option<u32> {
         self.with(queue, shard, |state| state.is_suspect.then_some(state.failures.max(1)))
     }
