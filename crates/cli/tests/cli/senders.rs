@@ -36,7 +36,8 @@ fn id_of_two_senders_names_no_job() {
     assert_eq!(cancelled["jobs"][0]["source"], "/shop");
 }
 
-// review 30 c, F6: three of these commands printed a sender so that a copied option ran what the sender had written.
+// review 30, removals 6: three of these commands printed a sender unquoted, and a copied option ran what the
+// sender had written.
 #[test]
 fn senders_to_choose_from_are_words_of_a_command() {
     let sandbox = Sandbox::with_mails(0, 0);
