@@ -163,8 +163,8 @@ impl BatchList {
 
 impl Admin {
     /// Returns all batches whose records are in the storage. Lists one blob per ended child, 5,000 a request,
-    /// at most 200,000; if the listing stops there, four more requests read the state of the batch at the
-    /// cut. Unless all batches are finished, the dead letters of all queues cost a request to list the
+    /// at most 200,000; if the listing stops there, at least four more requests read the state of the batch
+    /// at the cut. Unless all batches are finished, the dead letters of all queues cost a request to list the
     /// queues, two for each queue, and one for each batch that the dead letters name.
     ///
     /// # Errors

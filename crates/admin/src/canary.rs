@@ -174,30 +174,40 @@ mod tests {
     use jobqueue::storage::{ExpiredReceipt, GetMessages, PutMessage, QueueName};
     use jobqueue::{Runtime, memory};
     use serde_json::json;
+    use tokio::time::timeout;
 
     use super::*;
     use crate::{AccessLevel, DeadLetterFilter};
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    // It ended after two minutes, because a search that was cut off had not shown its job.
-    #[tokio::test(start_paused = true)]
-    async fn canary_behind_more_jobs_than_are_read_is_waited_for() {
+    /// Returns an operator whose searches read 1,000 jobs of a state, of a queue `mails` with 1,010 jobs of
+    /// this delay, and the names of the queue and of its dead-letter queue.
+    async fn operator(delay: Duration, letters: usize) -> (Admin, QueueName, QueueName) {
         let storage = memory::open_on(Runtime::paused());
-        let mut admin = Admin::builder(storage.clone()).access(AccessLevel::Operate).build();
+        let mut admin = Admin::builder(storage).access(AccessLevel::Operate).build();
         admin.max_searched = 1_000;
-        let (queues, mails) = (storage.queues(), QueueName::new("mails").unwrap());
+        let mails = QueueName::new("mails").unwrap();
         let dead = mails.dead_letter().unwrap();
-        for (name, jobs) in [(&mails, admin.max_searched + 10), (&dead, 3)] {
+        for (name, jobs, delay) in [(&mails, 1_010, delay), (&dead, letters, Duration::ZERO)] {
             admin.create_queue(name.as_str()).await.unwrap();
             for number in 0..jobs {
                 let id = format!("{name}-{number}");
                 let event =
                     json!({"specversion": "1.0", "id": id, "source": "/shop", "type": "mail", "data": {}});
-                let _ = queues.put(name, PutMessage::new(event.to_string())).await.unwrap();
+                let put = PutMessage::new(event.to_string()).with_visibility_delay(delay);
+                let _ = admin.storage.queues().put(name, put).await.unwrap();
             }
         }
         sleep(Duration::from_secs(1)).await;
+        (admin, mails, dead)
+    }
+
+    // It ended after two minutes, because a search that was cut off had not shown its job.
+    #[tokio::test(start_paused = true)]
+    async fn canary_behind_more_jobs_than_are_read_is_waited_for() {
+        let (admin, mails, dead) = operator(Duration::ZERO, 3).await;
+        let queues = admin.storage.queues();
         let holds = Mutex::new(Vec::new());
         let bulk = admin.redrive("mails").filter(DeadLetterFilter::all()).canary(1);
         let bulk = bulk.on_progress(|progress| holds.lock().unwrap().extend(progress.held_up));
@@ -225,5 +235,55 @@ mod tests {
         assert_eq!((report.count, report.stopped.as_deref()), (3, None), "{report:?}");
         // No worker writes a record, which says more than the number of jobs.
         assert!(holds.lock().unwrap().iter().all(|hold| *hold == QueueHold::NoWorker));
+    }
+
+    // Only the first dead letters were looked at while more jobs waited than are read.
+    #[tokio::test(start_paused = true)]
+    async fn canary_that_dies_behind_more_jobs_than_are_read_stops_the_redrive() {
+        let (admin, mails, dead) = operator(Duration::ZERO, 40).await;
+        let queues = admin.storage.queues();
+        let holds = Mutex::new(Vec::new());
+        let bulk = admin.redrive("mails").filter(DeadLetterFilter::all()).canary(1);
+        let bulk = bulk.on_progress(|progress| holds.lock().unwrap().extend(progress.held_up));
+        let working = async {
+            sleep(MINUTE).await;
+            let mut canary = None;
+            loop {
+                let received = queues.get(&mails, GetMessages::new(32, 600 * MINUTE)).await.unwrap().messages;
+                if received.is_empty() {
+                    break;
+                }
+                let is_canary = |text: &str| text.contains("mails-poison-");
+                canary = canary
+                    .or(received.into_iter().find(|leased| leased.text.as_deref().is_ok_and(is_canary)));
+            }
+            sleep(10 * MINUTE).await;
+            let canary = canary.unwrap();
+            let _ = queues.put(&dead, PutMessage::new(canary.text.unwrap())).await.unwrap();
+            queues.delete(&mails, &canary.message, ExpiredReceipt::Refuse).await.unwrap();
+        };
+        let (report, ()) = tokio::join!(timeout(30 * MINUTE, bulk.run()), working);
+        let report = report.expect("the death is seen").unwrap();
+        assert_eq!(report.count, 1);
+        assert!(report.stopped.as_deref().is_some_and(|why| why.contains("died again")), "{report:?}");
+        // No job waits meanwhile, so that no reason says more.
+        assert!(holds.lock().unwrap().contains(&QueueHold::ManyJobs));
+    }
+
+    // The canary seemed to wait behind reminders of the next months.
+    #[tokio::test(start_paused = true)]
+    async fn canary_does_not_wait_behind_delayed_jobs() {
+        let (admin, mails, _) = operator(6_000 * MINUTE, 3).await;
+        let queues = admin.storage.queues();
+        let bulk = admin.redrive("mails").filter(DeadLetterFilter::all()).canary(1);
+        let working = async {
+            sleep(MINUTE).await;
+            let received = queues.get(&mails, GetMessages::new(32, MINUTE)).await.unwrap().messages;
+            assert_eq!(received.len(), 1);
+            queues.delete(&mails, &received[0].message, ExpiredReceipt::Refuse).await.unwrap();
+        };
+        let (report, ()) = tokio::join!(timeout(30 * MINUTE, bulk.run()), working);
+        let report = report.expect("the end is seen").unwrap();
+        assert_eq!((report.count, report.stopped.as_deref()), (3, None), "{report:?}");
     }
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::payload::RawPayload;
-use super::text::exact_time_option;
+use super::text::{exact_time_option, shell_word};
 
 /// The state in which a message was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -369,11 +369,12 @@ impl RawJob {
     }
 }
 
-/// Returns a list of senders for people: any number of producers may send messages with one id.
+/// Returns a list of senders for people, each as a word that can be copied into a command: any number of
+/// producers may send messages with one id.
 #[doc(hidden)]
 pub fn senders_text<S: AsRef<str>>(senders: BTreeSet<S>) -> String {
     const SHOWN: usize = 10;
-    let shown: Vec<&str> = senders.iter().take(SHOWN).map(AsRef::as_ref).collect();
+    let shown: Vec<_> = senders.iter().take(SHOWN).map(|sender| shell_word(sender.as_ref())).collect();
     match senders.len().saturating_sub(SHOWN) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),

@@ -116,7 +116,7 @@ pub use schedules::{ScheduleOverview, ScheduleTrigger};
 pub use send::RawSend;
 pub use settings::{SettingChange, SettingsPlan};
 #[doc(hidden)]
-pub use text::{grouped, indented_json, parse_duration, short_duration};
+pub use text::{grouped, indented_json, parse_duration, shell_word, short_duration};
 pub use upkeep::ClockSkew;
 pub use workers::WorkerOverview;
 

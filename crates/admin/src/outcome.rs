@@ -48,7 +48,7 @@ pub struct PlanOutcome {
     /// [`Admin::search_outcome`] reads all.
     pub more_letters: bool,
     /// True if there are jobs that were not read, because a storage that shows all has more than 100,000 of a
-    /// state, and may include unknown jobs.
+    /// state, and may include unknown jobs. Delayed jobs do not count: a redrive sets no delay.
     pub more_jobs: bool,
     /// True if a search that receives dead letters has not met all: other readers have leased some, or the
     /// search was interrupted.
@@ -282,11 +282,7 @@ impl Admin {
                 Place::Nowhere => {
                     let mut sources = done.get(&job.id).into_iter().flatten();
                     let is_done = sources.any(|source| job.is(source, &job.id));
-                    if is_done {
-                        outcome.ended += 1;
-                    } else {
-                        outcome.unknown += 1;
-                    }
+                    *(if is_done { &mut outcome.ended } else { &mut outcome.unknown }) += 1;
                 }
             }
         }
@@ -317,6 +313,13 @@ impl Admin {
         }
         if !mode.receives {
             (search.sees_all, search.more_letters) = (false, true);
+            // A search that receives letters finds no job behind others, and would hide them for nothing.
+            if search.more_jobs {
+                let is_wanted = |letter: &DeadLetter| search.of_id.contains_key(letter.id.as_str());
+                let found = dead.search(self.max_searched, is_wanted).await?;
+                search.more_letters = found.as_ref().is_none_or(|found| !found.complete);
+                found.iter().flat_map(|found| &found.letters).for_each(|letter| search.found_dead(letter));
+            }
             return Ok(search);
         }
         let options = DeadLetterOptions::new().stop(self.stop.clone());
@@ -361,7 +364,10 @@ impl Admin {
                 return Ok(());
             }
             if searched >= self.max_searched {
-                (search.sees_all, search.more_jobs) = (false, true);
+                // A letter is put back without a delay.
+                let may_be_behind = state != JobState::Delayed;
+                search.sees_all &= !may_be_behind;
+                search.more_jobs |= may_be_behind;
                 return Ok(());
             }
         }

@@ -260,7 +260,7 @@ impl fmt::Display for QueueHold {
             Self::Paused(pause) => write!(f, "is paused{pause}"),
             Self::NoWorker => f.write_str("is served by no worker that writes records"),
             Self::Unread => f.write_str("cannot be read now"),
-            Self::ManyJobs => f.write_str("has more than 100,000 jobs, of which the first are read"),
+            Self::ManyJobs => f.write_str("has more than 100,000 jobs of a state, of which the first are read"),
             Self::HiddenLetters => f.write_str(
                 "has dead letters that others hold, or that a request without an answer hides, for up to 10 minutes",
             ),

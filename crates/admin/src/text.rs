@@ -9,6 +9,14 @@ use serde::{Serialize, Serializer};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
+/// Returns an untrusted text as one word of a command to copy: escaped, and in shell quotes if it needs them.
+pub fn shell_word(text: &str) -> String {
+    let cleaned = jobqueue_storage::text::visible(text, &[]);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
+    let needs_none = !cleaned.is_empty() && cleaned.chars().all(is_plain);
+    if needs_none { cleaned } else { format!("'{}'", cleaned.replace('\'', r"'\''")) }
+}
+
 /// Returns a duration in its two largest units, as the command line and the dashboard show it.
 pub fn short_duration(time: Duration) -> String {
     let seconds = time.as_secs();

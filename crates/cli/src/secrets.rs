@@ -39,11 +39,12 @@ pub(crate) fn refuse_in(arguments: &[OsString]) -> Result<(), Failure> {
     let mut is_storage = false;
     let has_any = arguments.iter().any(|argument| {
         let text: &str = &argument.to_string_lossy();
-        let option = text.split_once('=').filter(|(name, _)| name.starts_with("--"));
-        let (name, value) = option.unwrap_or(("", text));
-        let is_refused = is_storage || name == "--storage" || is_storage_string(value);
+        // The value of an option, or of the variable in the wrong place.
+        let (name, value) = text.split_once('=').unwrap_or(("", text));
+        let is_refused =
+            is_storage || name == "--storage" || [text, value].into_iter().any(is_storage_string);
         is_storage = text == "--storage";
-        is_refused && has_secret(value)
+        is_refused && has_secret(text)
     });
     if !has_any {
         return Ok(());
@@ -92,7 +93,9 @@ mod tests {
             for arguments in [["queue", "show", text], ["queues", "--context", text]] {
                 assert!(refuses(&arguments), "{arguments:?}");
             }
-            assert!(refuses(&["queues", &format!("--context={text}")]), "{text}");
+            for name in ["--context", "-storage", "storage", "JOBQUEUE_STORAGE"] {
+                assert!(refuses(&["queues", &format!("{name}={text}")]), "{name}={text}");
+            }
         }
     }
 }

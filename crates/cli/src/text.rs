@@ -55,10 +55,7 @@ pub(crate) fn argument(text: &str) -> String {
     if let Some((name, value)) = text.split_once('=').filter(|(name, _)| is_option(name)) {
         return format!("{name}={}", argument(value));
     }
-    let cleaned = clean(text);
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@".contains(c);
-    let needs_none = !cleaned.is_empty() && cleaned.chars().all(is_plain);
-    if needs_none { cleaned } else { format!("'{}'", cleaned.replace('\'', r"'\''")) }
+    jobqueue_admin::shell_word(text)
 }
 
 /// Returns a text for a cell: escaped, and on a terminal cut if it is too long.

@@ -74,6 +74,7 @@ pub(crate) fn decode(
     }
 }
 
+/// Returns the payload of a job that may run; `None` if the payload is in a blob.
 pub(super) fn inline_payload(leased_job: &LeasedJob) -> Option<Result<Bytes, NotRun>> {
     let checks = &leased_job.core.claim_checks;
     let data = leased_job.with_envelope(|event| checks.inline(&event.payload)).flatten()?;

@@ -31,6 +31,9 @@ impl HandlerOutput {
     }
 
     /// Returns the output as JSON, to be kept with the message.
+    ///
+    /// # Errors
+    /// [`TooLarge`](ErrorKind::TooLarge) if the message cannot keep the output.
     pub(super) fn to_json(&self) -> Result<String, Error> {
         let json = to_json(self)?;
         if json.len() > MAX_KEPT_OUTPUT {

@@ -17,8 +17,8 @@
 //! files serve the jobs that need them:
 //! - before the handler: `receipt_times`, `done` (was the job completed before?), `hooks`, `deferral` (waits
 //!   for a condition), `order_position` (FIFO groups);
-//! - during the handler: `context`, `progress` and `checkpoint`, `durable` (steps and
-//!   effects), `in_transaction`;
+//! - during the handler: `context`, `progress`, `checkpoint`, `durable` (steps and effects),
+//!   `in_transaction`;
 //! - at the end: `handler_output` (kept for hooks), `message_changes` (put-backs), `dead_letter`,
 //!   `dead_envelope`, `shrink_history`.
 

@@ -245,6 +245,9 @@ impl Lease {
     }
 
     /// Checks that the lease has not ended, by its state and by the clock of this process.
+    ///
+    /// # Errors
+    /// [`LeaseError::Lost`] or [`LeaseError::Closed`].
     pub(crate) fn check_not_ended(&self) -> Result<(), LeaseError> {
         match self.state_by_clock().phase {
             Phase::Held | Phase::Uncertain => Ok(()),

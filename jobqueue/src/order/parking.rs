@@ -46,6 +46,7 @@ impl Parking {
     }
 }
 
+/// Returns the maximum wait of a delivery that may run for `run_time`.
 pub(super) fn max_wait(run_time: Duration, until_idle: bool) -> Duration {
     // A worker that runs until it is idle does not wait for a delayed message.
     if until_idle { Duration::from_secs(1) } else { (run_time / 8).min(MAX_WAIT) }

@@ -104,7 +104,8 @@ impl Context {
     /// - [`is_lease_lost`](Error::is_lease_lost): another worker may have the job, an earlier transaction has
     ///   completed it, or the transaction (`read committed`) is on another database with the same queue.
     /// - [`is_lease_uncertain`](Error::is_lease_uncertain): the answer to a renewal was lost.
-    /// - [`Invalid`](crate::ErrorKind::Invalid): the storage is not on PostgreSQL, or keeps blobs elsewhere.
+    /// - [`Invalid`](crate::ErrorKind::Invalid): the storage is not on PostgreSQL, or keeps a blob that this
+    ///   message needs elsewhere.
     /// - [`TooLarge`](crate::ErrorKind::TooLarge): the result is larger than 16 KiB, or a record has no room.
     /// - [`Conflict`](crate::ErrorKind::Conflict), retryable: another task is saving a checkpoint.
     /// - [`Storage`](crate::ErrorKind::Storage): a serialization failure, a statement of the transaction has

@@ -124,8 +124,8 @@ impl Context {
     /// - [`is_lease_lost`](Error::is_lease_lost): another worker may have the job, or an earlier transaction
     ///   has completed it.
     /// - [`is_lease_uncertain`](Error::is_lease_uncertain): the answer to a renewal was lost.
-    /// - [`Invalid`](crate::ErrorKind::Invalid): the transaction has no write lock or is on another file, or
-    ///   the storage keeps blobs elsewhere.
+    /// - [`Invalid`](crate::ErrorKind::Invalid): no transaction is open that holds the write lock, the
+    ///   transaction is on another file, or the storage keeps a blob that this message needs elsewhere.
     /// - [`TooLarge`](crate::ErrorKind::TooLarge): the result is larger than 16 KiB, or a record has no room.
     /// - [`Conflict`](crate::ErrorKind::Conflict), retryable: another task is saving a checkpoint.
     /// - [`Storage`](crate::ErrorKind::Storage): the file has another schema version, or SQLite failed.

@@ -16,7 +16,7 @@ use crate::exit::{Failure, or_stop};
 use crate::filter::Filter;
 use crate::output::{Output, print, rows, say};
 use crate::session::{Need, Session};
-use crate::text::{argument, clean, last};
+use crate::text::{clean, last};
 
 /// The maximum number of dead letters with one id whose senders are compared.
 const MAX_LETTERS_OF_ID: usize = 100;
@@ -292,7 +292,7 @@ async fn find_letter(
             Failure::Failed(text + &why_incomplete(&page, *deep))
         });
     }
-    let sources: BTreeSet<_> = page.letters.iter().map(|letter| argument(&letter.source)).collect();
+    let sources: BTreeSet<_> = page.letters.iter().map(|letter| letter.source.as_str()).collect();
     if sources.len() > 1 {
         let sources = jobqueue_admin::senders_text(sources);
         return Err(Failure::Usage(format!(

@@ -36,6 +36,30 @@ fn id_of_two_senders_names_no_job() {
     assert_eq!(cancelled["jobs"][0]["source"], "/shop");
 }
 
+// review 30, removals 6: three of these commands printed a sender unquoted, and a copied option ran what the
+// sender had written.
+#[test]
+fn senders_to_choose_from_are_words_of_a_command() {
+    let sandbox = Sandbox::with_mails(0, 0);
+    sandbox.ok(&["queue", "create", "mails"]);
+    for source in ["/shop", "/x;exit"] {
+        send(&sandbox, source, "7", &[]);
+    }
+    let check = |command: &[&str]| {
+        let refused = sandbox.run(&[command, &["mails", "7"]].concat());
+        let error = error_text(&refused);
+        assert_eq!(refused.status.code(), Some(2), "{command:?}: {error}");
+        assert!(error.contains("/shop, '/x;exit'"), "{command:?}: {error}");
+    };
+    for command in ["cancel", "run-now", "explain"] {
+        check(&[command]);
+    }
+    reject_all(&sandbox.storage);
+    for command in ["show", "resend"] {
+        check(&["dead", command]);
+    }
+}
+
 #[test]
 fn job_named_by_its_id_alone_is_changed_with_its_sender() {
     let sandbox = two_senders(&["--delay", "1h"]);

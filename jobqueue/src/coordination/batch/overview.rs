@@ -35,8 +35,8 @@ pub struct BatchRecord {
 }
 
 /// Returns the batches that `pages` pages of 5,000 blobs show, and whether these are all batches. The state
-/// of the batch in which the last page ends is read separately, because its blobs are listed after the
-/// markers of its children.
+/// of the batch in which the last page ends is read separately, in as many pages as it has, because its blobs
+/// are listed after the markers of its children.
 pub async fn batches(storage: &Storage, pages: usize) -> Result<(Vec<BatchRecord>, bool), Error> {
     let (mut found, container) = (BatchListing::default(), container()?);
     let mut listing = BlobPages::new(&**storage.blobs(), &container, "");

@@ -147,6 +147,7 @@ impl RateLimit {
         self.take_now().map(|()| RateToken { limit: Some(self.clone()) })
     }
 
+    /// Takes a token for a delivery. Without a token the delivery is put back.
     pub(super) fn try_take_for_delivery(&self) -> Result<RateToken, Duration> {
         let mut refused = lock(&self.inner.refused);
         let taken = match *refused {

@@ -45,7 +45,8 @@ struct Known {
 }
 
 impl Known {
-    /// Returns the age of the oldest job; `None` if it is not known exactly.
+    /// Returns the age of the oldest job, which may back off, unlike that of a queue in `/api/queues` and
+    /// `/scale`. `None` if it is not known exactly.
     fn oldest_seconds(&self) -> Option<f64> {
         let oldest = self.sums.oldest;
         oldest.is_exact.then(|| round(oldest.age.unwrap_or_default().as_secs_f64()))
