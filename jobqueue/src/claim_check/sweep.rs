@@ -104,6 +104,9 @@ impl Sweep<'_> {
         while !self.is_full(swept)
             && let Some(page) = pages.next(Some(tries(storage, RESENDS))).await?
         {
+            if page.blobs.is_empty() {
+                continue;
+            }
             self.now = page.now.unwrap_or(self.now);
             let mut garbage = Vec::new();
             for (name, properties) in page.blobs {

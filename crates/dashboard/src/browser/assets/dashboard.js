@@ -25,14 +25,15 @@
   refreshed.searchParams.delete("done");
   refreshed.hash = "";
 
-  // The answer to a refresh decides whether the page goes on: without a stream in it, the page is refreshed no more, or only for as
-  // many seconds as it says.
+  // The page, and then each answer to a refresh, decides whether the page goes on: without a stream it is refreshed no more, and with
+  // `data-again` only for as many seconds.
   let overSince = null;
   let isOver = false;
   function follow(answer) {
-    overSince = answer.getElementById("stream") ? null : (overSince ?? Date.now());
-    const seconds = Number(answer.getElementById("live")?.dataset.again ?? 0);
-    isOver = overSince !== null && Date.now() >= overSince + 1000 * seconds;
+    const again = answer.getElementById("live")?.dataset.again;
+    const goesOn = answer.getElementById("stream") && again === undefined;
+    overSince = goesOn ? null : (overSince ?? Date.now());
+    isOver = overSince !== null && Date.now() >= overSince + 1000 * Number(again ?? 0);
     button.parentElement.hidden = isOver;
   }
 
@@ -113,7 +114,7 @@
   document.addEventListener("htmx:sseError", () => isStale("the connection to the dashboard is lost; the page reconnects"));
   document.addEventListener("visibilitychange", listen);
   if (button) {
-    button.parentElement.hidden = false;
+    follow(document);
     button.addEventListener("click", () => {
       paused = !paused;
       button.setAttribute("aria-pressed", String(paused));

@@ -104,10 +104,12 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let mut layout = Layout::new(&request, "overview", format!("Job {}", line(&job.id)))
         .with_look(&look)
         .noticed(fields.text("done"));
+    // The job may be on its way to a queue or to the journal.
+    let again = (found.has_ended && found.place == JobPlace::Unseen).then_some(JOURNAL_SECONDS);
     // Two pages are too expensive to refresh: an ordered job reads the logs of all keys of its queue, and an
     // ended job is searched among all messages.
     let is_live = !found.has_ended && !message.is_some_and(|message| message.in_order);
-    layout = if is_live { layout.live(&request, &look) } else { layout };
+    layout = if is_live || again.is_some() { layout.live(&request, &look) } else { layout };
     let page = JobPage {
         queue: job.queue.clone(),
         id_text: line(&job.id),
@@ -127,7 +129,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         moments: moments(&request, &found, &ended),
         older: searched_to.as_deref().map(|time| (When::read(time), older(&job, time))),
         unread_journal,
-        again: (found.has_ended && found.place == JobPlace::Unseen).then_some(JOURNAL_SECONDS),
+        again,
         cancellation: Some(&found.cancellation)
             .filter(|state| **state != Cancellation::None)
             .map(|state| line(&state.to_string())),
