@@ -55,7 +55,7 @@ impl fmt::Display for Cancellation {
         f.write_str(match self {
             Self::None => "Its cancellation was not requested, or more than 30 days ago",
             Self::Requested { by, at } => {
-                return write!(f, "Cancellation was requested by {by} at {at}; no worker has answered yet");
+                return write!(f, "Cancellation was requested by {by} at {at}; no worker has answered");
             }
             Self::Cancelled => "It was cancelled, by an operator or before by its sender",
             Self::Completed => "It completed before it could be cancelled",

@@ -218,11 +218,11 @@ impl From<StoreError> for Error {
 
 impl From<EnvelopeError> for Error {
     fn from(error: EnvelopeError) -> Self {
-        let kind = match error {
-            EnvelopeError::HeaderName(_) => ErrorKind::Invalid,
-            _ => ErrorKind::Undecodable,
-        };
-        Self::new(kind, "the event cannot be read or written").with_source(error)
+        let text = "the event cannot be read or written";
+        match error {
+            EnvelopeError::HeaderName(_) => Self::new(ErrorKind::Invalid, error.to_string()),
+            _ => Self::new(ErrorKind::Undecodable, text).with_source(error),
+        }
     }
 }
 
@@ -265,6 +265,14 @@ mod tests {
         assert_eq!(JobError::from(read).verdict(), Verdict::Retry, "a dead letter that the handler has read");
         let misused = Error::new(ErrorKind::Invalid, "no transaction is open");
         assert_eq!(JobError::from(misused).verdict(), Verdict::Retry);
+    }
+
+    // newcomers 30, A19
+    #[test]
+    fn refused_header_name_is_in_the_text() {
+        let error = Error::from(EnvelopeError::HeaderName("trace-id".to_owned()));
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("the header name \"trace-id\" is not"), "{error}");
     }
 
     #[test]

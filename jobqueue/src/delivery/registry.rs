@@ -67,7 +67,7 @@ fn check_disjoint(queue: &QueueName, first: &Registration, second: &Registration
     };
     let text = format!(
         "two handlers on the queue `{queue}` accept the kind `{kind}`, those for `{}` and `{}`; give one of them another queue, or other kinds, aliases and former versions",
-        first.kind, second.kind
+        first.message_type, second.message_type
     );
     Err(Error::new(ErrorKind::Configuration, text))
 }

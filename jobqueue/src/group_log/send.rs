@@ -40,7 +40,7 @@ impl Announcement {
     /// Returns the announcement of a marked event that is about to be stored and becomes visible after
     /// `delay`.
     pub(crate) fn new(envelope: &Envelope, nonce: u64, delay: Duration) -> Result<Self, Error> {
-        let text = "a send in order needs a key: mark a field with #[message(key)] or set one in the options";
+        let text = "a send in order needs a key, and this message has none or an empty one: mark a field with #[message(key)] or set one in the options";
         let key = envelope.key.as_deref();
         let key = key.ok_or_else(|| Error::new(ErrorKind::Invalid, text))?;
         Ok(Self { entry: EntryRef::new(key, &envelope.identity()), nonce, delay, announced_at: None })

@@ -1,6 +1,6 @@
 //! Erases the message type of handlers: typed outside, untyped inside.
 
-use std::any::Any;
+use std::any::{Any, type_name};
 use std::error::Error as StdError;
 use std::fmt;
 use std::future::ready;
@@ -25,6 +25,8 @@ type Decode = fn(Option<u32>, Option<&str>, &[u8]) -> Result<(u32, Box<dyn Any +
 
 /// A handler without its types.
 pub(crate) struct Registration {
+    /// The name of the message type, for texts.
+    pub(crate) message_type: &'static str,
     pub(crate) queue: &'static str,
     pub(crate) kind: &'static str,
     /// The kinds of messages that the handler takes. Its own kind is the first.
@@ -68,6 +70,7 @@ impl Registration {
         service: JobService,
     ) -> Self {
         Self {
+            message_type: type_name::<M>(),
             queue: M::QUEUE,
             kind: M::KIND,
             kinds: M::kinds(),
@@ -90,6 +93,7 @@ impl Registration {
         H: Fn(Job, Bytes) -> BoxFuture<'static, Result<(), JobError>> + Clone + Send + Sync + 'static,
     {
         Self {
+            message_type: EVERY_KIND,
             queue: "",
             kind: EVERY_KIND,
             kinds: vec![EVERY_KIND],

@@ -81,7 +81,7 @@ impl Draft {
         }
         if self.key().is_none() {
             return invalid(
-                "unique work needs a key: mark a field with #[message(key)] or give one in the options",
+                "unique work needs a key, and this message has none or an empty one: mark a field with #[message(key)] or set one in the options",
             );
         }
         Ok(self.with_own_id(runtime))

@@ -84,12 +84,12 @@ impl Deliveries {
         };
         match change {
             Some(CircuitChange::Opened(retry_in)) => {
-                crate::log::warn!(%queue, ?retry_in, "all jobs of this queue fail; fetching pauses");
+                crate::log::warn!(%queue, ?retry_in, "the circuit opens: all jobs of this queue fail; fetching pauses");
                 state.show_circuit(queue, true);
                 events.emit(|| Event::CircuitOpened { queue: queue.clone(), retry_in });
             }
             Some(CircuitChange::Closed) => {
-                crate::log::info!(%queue, "jobs succeed again");
+                crate::log::info!(%queue, "the circuit closes: jobs succeed again");
                 state.show_circuit(queue, false);
                 events.emit(|| Event::CircuitClosed { queue: queue.clone() });
             }

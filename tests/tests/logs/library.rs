@@ -6,6 +6,7 @@ use jobqueue::batch::{BatchSweepOptions, sweep_batches};
 use jobqueue::storage::{
     BlobName, ContainerName, GetMessages, Operation, PutBlob, PutMessage, StoreErrorKind,
 };
+use jobqueue::worker::CircuitBreaker;
 use jobqueue::{Context, JobError, JobInfo, SendOptions, Storage, memory};
 use jobqueue_test_support::postgres::Postgres;
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -57,12 +58,16 @@ async fn a_log_tells_that_a_worker_started_and_that_an_attempt_failed() {
     let fail_once = |_: Task, info: JobInfo| async move {
         if info.attempt == 1 { Err(JobError::retry("the till is closed")) } else { Ok(()) }
     };
-    let _ = worker(&storage).handle(fail_once).build().unwrap().run_until(after(60)).await.unwrap();
+    let breaker = CircuitBreaker::new().failures(1).jobs(1);
+    let worker = worker(&storage).circuit_breaker(breaker).handle(fail_once).build().unwrap();
+    let _ = worker.run_until(after(60)).await.unwrap();
     let log = log.text();
     let line = |text: &str| log.lines().find(|line| line.contains(text)).unwrap_or_default();
     for (line, parts) in [
         (line("worker started"), ["INFO", r#"queues=["tasks"]"#].as_slice()),
         (line("attempt failed"), &["WARN", "queue=tasks", "attempt=1", "the till is closed"]),
+        (line("the circuit opens"), &["WARN", "queue=tasks", "retry_in="]),
+        (line("the circuit closes"), &["INFO", "queue=tasks"]),
     ] {
         for part in parts {
             assert!(line.contains(part), "{part}: {log}");

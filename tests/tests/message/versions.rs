@@ -306,7 +306,10 @@ impl From<V1> for Large {
 fn handlers_of_two_types_with_one_former_version_are_refused() {
     let small = Worker::builder(Storage::memory()).handle(async |_: Small| Ok::<(), JobError>(()));
     let refused = small.handle(async |_: Large| Ok::<(), JobError>(())).build().unwrap_err();
-    assert!(refused.to_string().contains("accept the kind `thumb`, those for"), "{refused}");
+    let refused = refused.to_string();
+    assert!(refused.contains("accept the kind `thumb`, those for `"), "{refused}");
+    // newcomers 30, B17
+    assert!(refused.contains("::Small` and `") && refused.contains("::Large`; give"), "{refused}");
 }
 
 #[derive(Serialize, Deserialize)]

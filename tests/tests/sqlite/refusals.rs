@@ -61,9 +61,10 @@ async fn only_plain_files_are_opened() {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o444)).unwrap();
     assert!(refused(&file).await.to_string().contains("read-only"));
 
-    // newcomers 28, A17
+    // newcomers 28, A17, and newcomers 30, B16
     let error = refused(&folder.path().join("none/jobs.db")).await.to_string();
-    assert!(error.contains("not allowed (the folder of the file cannot be used: "), "{error}");
+    assert!(error.contains("not allowed (the folder `"), "{error}");
+    assert!(error.contains("/none` of the file does not exist; create it"), "{error}");
     assert!(refused(Path::new(":memory:")).await.to_string().contains("memory"));
 }
 

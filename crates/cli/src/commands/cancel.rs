@@ -4,14 +4,16 @@ use std::path::PathBuf;
 
 use clap::Args;
 use futures_util::{StreamExt, TryStreamExt, stream};
-use jobqueue_admin::{CancelPlan, CancelReport, IdentifiedJob, JobFilter, JobPlace, JobReference};
+use jobqueue_admin::{
+    CancelPlan, CancelReport, Cancellation, IdentifiedJob, JobFilter, JobPlace, JobReference,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::dead_changes::{PlanFile, named_jobs, read_plan};
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
-use crate::output::{first_failure, say};
+use crate::output::{Output, first_failure, say};
 use crate::session::{Need, Session};
 use crate::text::{clean, things};
 
@@ -123,8 +125,18 @@ fn verdict(is_complete: bool, left_out: usize, done: &str) -> Result<(), Failure
 async fn status(global: &Global, jobs: &[JobReference]) -> Result<(), Failure> {
     let [job] = jobs else { return Err(Failure::Usage("--status takes one id".to_owned())) };
     let admin = Session::open(global, Need::Read).await?.admin;
-    let cancellation = admin.cancellation(&admin.identify(job).await?).await?;
-    global.output.value(&cancellation, || clean(&cancellation.to_string()))
+    let job = admin.identify(job).await?;
+    let cancellation = admin.cancellation(&job).await?;
+    let mut text = cancellation.to_string();
+    // No worker answers a request that it reads after the end of the job.
+    if global.output == Output::Table
+        && matches!(cancellation, Cancellation::Requested { .. })
+        && let Ok(found) = admin.explain(&job).await
+        && found.has_ended
+    {
+        text.push_str(&format!(". {}", found.summary));
+    }
+    global.output.value(&cancellation, || clean(&text))
 }
 
 fn report_text(session: &Session, report: &CancelReport) -> String {
@@ -146,7 +158,11 @@ fn report_text(session: &Session, report: &CancelReport) -> String {
                 _ => session.command(&["cancel", "--status", queue, "ID"]),
             };
             let workers = things(workers as usize, "worker");
-            format!("cancellation requested for {jobs} from {workers}; {command} shows the result")
+            format!(
+                "cancellation requested for {jobs} from {workers}: workers read the request within 15 \
+                 seconds by default, and a paused queue must stay paused until then; {command} shows the \
+                 result"
+            )
         }
     }
 }
@@ -243,4 +259,25 @@ async fn find_open(
 
 fn preview(plan: &CancelPlan) -> String {
     format!("{} would be cancelled\n{}", things(plan.jobs.len(), "job"), named_jobs(&plan.jobs))
+}
+
+#[cfg(test)]
+mod tests {
+    use jobqueue::Storage;
+    use jobqueue_admin::{AccessLevel, Admin};
+
+    use super::*;
+
+    // newcomers 30, A3
+    #[tokio::test]
+    async fn report_says_how_long_a_paused_queue_must_stay_paused() {
+        let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
+        admin.create_queue("mails").await.unwrap();
+        let plan = CancelPlan::of_jobs([JobReference::new("mails", "order-17")]);
+        let mut report = admin.cancel_all(&plan).await.unwrap();
+        report.workers = 2;
+        let text = report_text(&Session::for_test(admin), &report);
+        assert!(text.contains("from 2 workers: workers read the request within 15 seconds"), "{text}");
+        assert!(text.contains("must stay paused until then"), "{text}");
+    }
 }

@@ -16,7 +16,7 @@ use crate::text::clean;
 pub(crate) struct ExplainArguments {
     /// The name of the queue; without it, the job is searched for in all queues
     #[arg(value_name = "QUEUE")]
-    queue_or_id: String,
+    queue_or_id: Option<String>,
     /// The id of the job
     id: Option<String>,
     /// The sender, if several senders use the same id
@@ -25,8 +25,11 @@ pub(crate) struct ExplainArguments {
 }
 
 pub(crate) async fn run(global: &Global, arguments: ExplainArguments) -> Result<(), Failure> {
-    let session = Session::open(global, Need::Read).await?;
     let ExplainArguments { queue_or_id, id, source } = arguments;
+    let Some(queue_or_id) = queue_or_id else {
+        return Err(Failure::Usage("the id of the job is missing".to_owned()));
+    };
+    let session = Session::open(global, Need::Read).await?;
     let of_queue =
         |queue: &str, id: &str| JobReference::new(queue, id).given(source.clone(), JobReference::with_source);
     let explanation = match &id {
@@ -125,7 +128,8 @@ async fn explain_anywhere(
         return Ok(found);
     }
     if uncertain.is_empty() {
-        let text = "no queue has a job with this id: it has ended, or never existed";
+        let text = "no queue has a job with this id: it has ended, or never existed; the journal shows \
+                    an end up to 15 seconds later";
         return Err(Failure::NothingMatched(text.to_owned()));
     }
     Err(Failure::Failed(format!("no job with this id was found; not all messages of {names} were looked at")))

@@ -38,7 +38,10 @@ pub(crate) struct HistoryArguments {
     /// Only jobs that ended at least this long ago
     #[arg(long, value_name = "TIME", value_parser = duration)]
     older_than: Option<Duration>,
-    /// Only jobs that ended at this time or earlier, to continue a search
+    /// Only jobs that ended at this time or later
+    #[arg(long, value_name = "RFC 3339", value_parser = moment)]
+    since: Option<SystemTime>,
+    /// Only jobs that ended at this time or earlier, also to continue a search
     #[arg(long, value_name = "RFC 3339", value_parser = moment)]
     until: Option<SystemTime>,
     /// The maximum number of jobs to list, newest first
@@ -49,7 +52,8 @@ pub(crate) struct HistoryArguments {
 pub(crate) async fn run(global: &Global, arguments: HistoryArguments) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
     let page = session.admin.history(&filter(&arguments)).await?;
-    let what = "ended jobs; only workers with `WorkerBuilder::history` keep a journal of them";
+    let what = "matching jobs in the journal of ended jobs; only workers with `WorkerBuilder::history` write \
+                it, within 15 seconds of the end of a job";
     let printed = global.output.page(&page, &page.jobs, what, || rows(COLUMNS, &page.jobs));
     if let Some(time) = &page.searched_to {
         say(&format!("searched all jobs that ended after {time}; add --until {time} for more"));
@@ -73,6 +77,7 @@ fn filter(arguments: &HistoryArguments) -> HistoryFilter {
         .given(arguments.error.as_ref(), HistoryFilter::error)
         .given(arguments.younger_than, HistoryFilter::younger_than)
         .given(arguments.older_than, HistoryFilter::older_than)
+        .given(arguments.since, HistoryFilter::since)
         .given(arguments.until, HistoryFilter::until)
 }
 

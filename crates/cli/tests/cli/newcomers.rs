@@ -128,4 +128,8 @@ fn job_is_found_by_its_id_alone_and_its_dead_letter_behind_others() {
     let both = sandbox.run(&["explain", "dead-39"]);
     assert_eq!(both.status.code(), Some(2), "{}", error_text(&both));
     assert!(error_text(&both).contains("`letters`, `mails`"), "{}", error_text(&both));
+    // newcomers 30, A13
+    let none = sandbox.run(&["explain"]);
+    assert_eq!(none.status.code(), Some(2), "{}", error_text(&none));
+    assert!(error_text(&none).contains("the id of the job is missing"), "{}", error_text(&none));
 }

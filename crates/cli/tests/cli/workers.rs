@@ -97,6 +97,27 @@ fn many_jobs_are_cancelled_by_a_plan_and_missing_ones_are_refused() {
     assert_eq!(sandbox.json(&["cancel", "mails", id, "--status"])["state"], "requested");
 }
 
+// newcomers 30, A8
+#[test]
+fn status_of_a_cancellation_says_that_the_job_has_ended_without_an_answer() {
+    let sandbox = Sandbox::with_mails(1, 0);
+    let id = sandbox.json(&["peek", "mails"])[0]["id"].as_str().unwrap().to_owned();
+    sandbox.ok(&["cancel", "mails", &id]);
+    let status = sandbox.ok(&["cancel", "mails", &id, "--status"]);
+    assert!(status.trim_end().ends_with("; no worker has answered"), "{status}");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        // Without a record it reads no requests.
+        let worker = Worker::builder(Storage::connect(&sandbox.storage).await.unwrap())
+            .presence(None)
+            .history(Duration::from_secs(86_400))
+            .handle(async |_: Mail| Ok::<(), JobError>(()));
+        assert_eq!(worker.build().unwrap().run_until_idle().await.unwrap().completed, 1);
+    });
+    let status = sandbox.ok(&["cancel", "mails", &id, "--status"]);
+    assert!(status.contains("; no worker has answered. It has ended: completed at "), "{status}");
+}
+
 // A dead letter of the job does not prove that no other message of it waits among the messages not looked at.
 #[test]
 fn job_with_a_dead_letter_is_cancelled_if_another_message_of_it_may_wait() {
@@ -164,6 +185,13 @@ fn journal_of_workers_is_searched() {
     assert_eq!(found["jobs"].as_array().unwrap().len(), 1);
     assert_eq!(found["jobs"][0]["outcome"], "dead_lettered");
     assert!(sandbox.ok(&["history"]).contains("rejected"));
+    // newcomers 30, A10
+    let since = |time: &str| sandbox.json(&["history", "--since", time, "--until", "2099-12-31T00:00:00Z"]);
+    assert_eq!(since("2020-01-01T00:00:00Z")["jobs"].as_array().unwrap().len(), 2);
+    assert_eq!(since("2099-01-01T00:00:00Z")["jobs"].as_array().unwrap().len(), 0);
+    // newcomers 30, A16
+    let unmatched = error_text(&sandbox.run(&["history", "--key", "nobody"]));
+    assert!(unmatched.contains("no matching jobs in the journal"), "{unmatched}");
 }
 
 #[test]

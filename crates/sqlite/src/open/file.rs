@@ -36,12 +36,12 @@ pub(crate) fn resolve(path: &Path) -> Result<PathBuf, Cause> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let folder = folder.canonicalize().map_err(|error| unusable_folder(&error))?;
+    let folder = folder.canonicalize().map_err(|error| unusable_folder(folder, &error))?;
     Ok(folder.join(name))
 }
 
 fn check_folder(folder: &Path) -> Result<(), Cause> {
-    let metadata = folder.metadata().map_err(|error| unusable_folder(&error))?;
+    let metadata = folder.metadata().map_err(|error| unusable_folder(folder, &error))?;
     if !metadata.is_dir() {
         return Err(refuse("the parent of the path is not a folder"));
     }
@@ -110,8 +110,16 @@ pub(crate) fn cannot_create(error: &io::Error) -> Cause {
     refuse(format!("the file cannot be created: {error}"))
 }
 
-fn unusable_folder(error: &io::Error) -> Cause {
-    refuse(format!("the folder of the file cannot be used: {error}"))
+fn unusable_folder(folder: &Path, error: &io::Error) -> Cause {
+    let folder = folder.display();
+    refuse(match error.kind() {
+        io::ErrorKind::NotFound => {
+            format!(
+                "the folder `{folder}` of the file does not exist; create it, for example with `mkdir -p`"
+            )
+        }
+        _ => format!("the folder `{folder}` of the file cannot be used: {error}"),
+    })
 }
 
 pub(crate) fn refuse(detail: impl Into<std::sync::Arc<str>>) -> Cause {

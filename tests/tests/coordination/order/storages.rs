@@ -359,7 +359,9 @@ async fn an_order_needs_a_key_and_excludes_a_time_to_live() {
     let storage = logged();
     let queue = storage.queue::<Step>().await.unwrap();
     let no_key = queue.send(&step("", 0)).in_order().await.unwrap_err();
-    assert!(no_key.kind() == ErrorKind::Invalid && no_key.to_string().contains("key"), "{no_key}");
+    assert!(no_key.kind() == ErrorKind::Invalid && no_key.to_string().contains("an empty one"), "{no_key}");
+    let no_key = queue.send(&step("", 0)).unique_for(Duration::from_secs(60)).await.unwrap_err();
+    assert!(no_key.kind() == ErrorKind::Invalid && no_key.to_string().contains("an empty one"), "{no_key}");
     let short = SendOptions::new().in_order().ttl(Duration::from_secs(60));
     let expires = queue.send(&step("a", 0)).with(short).await.unwrap_err();
     assert!(
