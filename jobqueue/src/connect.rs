@@ -8,6 +8,10 @@ use crate::storage::Storage;
 
 impl Storage {
     /// Returns a storage in this process's memory, for tests. It is gone when its last handle is dropped.
+    ///
+    /// On a paused tokio runtime, run workers on [`memory::open_on`] with
+    /// [`Runtime::paused`](crate::Runtime::paused) instead: a worker on this storage uses threads, and the
+    /// paused clock runs ahead while they work.
     pub fn memory() -> Self {
         memory::open()
     }

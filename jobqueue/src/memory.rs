@@ -19,7 +19,8 @@ pub use jobqueue_storage::clock::TokioClock;
 /// Opens an empty storage that takes the time from tokio's clock: on a paused test runtime, its time stands
 /// still and advances with the runtime's.
 ///
-/// See [`TokioClock`] for threads outside the runtime.
+/// See [`TokioClock`] for threads outside the runtime. A worker uses such threads: on paused time, run it on
+/// [`open_on`] with [`Runtime::paused`].
 pub fn open() -> Storage {
     memory::open().into()
 }

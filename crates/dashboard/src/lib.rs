@@ -24,7 +24,7 @@
 //!     .merge(metrics::router(figures.clone()))              // /metrics of the whole storage
 //!     .merge(scale::router(figures, Target::new()));        // /scale of the whole storage
 //!
-//! // The checks are served until the last job has ended.
+//! // The checks ask for no credentials. They are served until the last job has ended.
 //! let (listener, stop) = (TcpListener::bind("0.0.0.0:8080").await?, CancellationToken::new());
 //! let server = axum::serve(listener, checks).with_graceful_shutdown(stop.clone().cancelled_owned());
 //! let server = tokio::spawn(server.into_future());

@@ -112,8 +112,9 @@ impl HandlerTest {
     /// its job. The runs must be sequential: a run first deletes the message that an earlier run has left.
     /// [`OneRun::sent`] returns messages of earlier runs as well.
     ///
-    /// Do not pause the runtime with a storage other than the one in memory: the paused clock runs ahead of
-    /// the storage's clock.
+    /// On a paused runtime, use `memory::open_on(Runtime::paused())` and no other storage. A worker on
+    /// `Storage::memory()` uses threads, and other storages have clocks of their own: the paused clock runs
+    /// ahead while they work, so that delays end early and the test fails at times.
     #[must_use]
     pub fn storage(mut self, storage: Storage) -> Self {
         self.storage = Some(storage);
@@ -258,7 +259,8 @@ impl OneRun {
     }
 
     /// Returns the messages that the handler sent to the queue of `M`, in the order of sending, and removes
-    /// them from the queue. Delayed messages and messages of other kinds stay in the queue.
+    /// them from the queue. Delayed messages and messages of other kinds stay in the queue: on paused time,
+    /// let `tokio::time::sleep` pass the delay before the call.
     ///
     /// # Errors
     /// [`Undecodable`](ErrorKind::Undecodable) if a message is not an event, or cannot be decoded as an `M`.

@@ -12,8 +12,9 @@
 //! # drop(app);
 //! ```
 //!
-//! The router of the dashboard includes `/metrics`, with the access of the pages. To share one refresh with
-//! [`scale`](crate::scale), pass the same [`Snapshots`] to both routers instead of an `Admin`.
+//! [`router`] asks for no credentials. The router of the dashboard includes `/metrics`, with the access of the
+//! pages. To share one refresh with [`scale`](crate::scale), pass the same [`Snapshots`] to both routers
+//! instead of an `Admin`.
 //!
 //! # Guarantees
 //! - The figures of a scrape are at most 10 seconds old; `jobqueue_scrape_age_seconds` is their age.

@@ -12,7 +12,8 @@ impl WorkerBuilder {
     /// least one slot. A queue whose jobs run for hours cannot take the reserved slots of another queue. The
     /// other slots go to the queues that have work. If several queues have work, the next slot goes to the
     /// queue with the fewest running jobs relative to its weight. A worker with fewer slots than queues
-    /// reserves none. The worker fetches only messages that may run at once.
+    /// reserves none. The worker fetches only messages that may begin immediately. Weights divide slots, not
+    /// the rate of a [`RateLimit`](crate::worker::RateLimit) that queues share.
     ///
     /// ```
     /// # use jobqueue::{JobError, QueueMessage, Storage, Worker}; use serde::{Deserialize, Serialize};

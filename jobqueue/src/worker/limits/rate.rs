@@ -17,8 +17,10 @@ use crate::sync::lock;
 /// The limiter counts within this process: two processes with the same limit begin twice as many jobs. Divide
 /// the rate among the processes, or let one process run these handlers.
 ///
-/// Jobs begin at even intervals unless [`burst`](Self::burst) allows more. Each attempt counts. The worker
-/// does not fetch messages that would have to wait for the limit, so that other workers can receive them;
+/// Jobs begin at even intervals unless [`burst`](Self::burst) allows more. Each attempt counts, whether its
+/// handler calls the service or not, and no handler can take or return a turn by itself. Queues that share a
+/// limiter get turns whatever their [weights](crate::worker::QueueLimits::weight). The worker does not fetch
+/// messages that would have to wait for the limit, so that other workers can receive them;
 /// [`WorkerBuilder::limit`](crate::WorkerBuilder::limit) describes queues of several kinds.
 ///
 /// ```

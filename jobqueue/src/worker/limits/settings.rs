@@ -45,7 +45,8 @@ impl QueueLimits {
 
         /// Sets the queue's share of the worker's slots while several queues have work: a queue of weight 3
         /// gets three times as many as one of weight 1. The default is 1. While the other queues have no
-        /// work, a queue may have more than its share.
+        /// work, a queue may have more than its share. If jobs wait for a shared [`RateLimit`] and not for
+        /// slots, the weight has no effect.
         weight(weight: u32);
     }
 }
