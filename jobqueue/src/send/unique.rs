@@ -128,12 +128,14 @@ pub(super) async fn send_unique(
         prepared.put.job = None;
     }
     let mut held = KeyHold { record_blob: &record_blob, claim };
-    let sent = dispatch_held(core, prepared, Some(&mut held)).await;
+    let mut sent = dispatch_held(core, prepared, Some(&mut held)).await;
+    if let Ok(sent) = &mut sent {
+        sent.unique = Some(Box::new(UniqueRef { key, source }));
+    }
     let KeyHold { claim, .. } = held;
     // Counts from when the message is stored: the upload or the put may have taken longer than the window.
     let window_end = || unix_millis(core.now() + window);
-    let unique = UniqueRef { key, source };
-    let sent = record_outcome(&record_blob, claim, sent, taken_over, unique, window_end).await?;
+    let sent = record_outcome(&record_blob, claim, sent, taken_over, window_end).await?;
     Ok(SendUniqueOutcome::Sent(sent))
 }
 
@@ -143,7 +145,6 @@ async fn record_outcome(
     claim: KeyClaim,
     sent: Result<Sent, Error>,
     taken_over: bool,
-    unique: UniqueRef,
     window_end: impl Fn() -> u64,
 ) -> Result<Sent, Error> {
     let mut sent = match sent {
@@ -156,7 +157,6 @@ async fn record_outcome(
             return Err(error);
         }
     };
-    sent.unique = Some(Box::new(unique));
     if let Some(stored) = &mut sent.stored {
         stored.may_be_duplicated |= taken_over;
     }

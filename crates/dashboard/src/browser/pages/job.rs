@@ -106,10 +106,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         .noticed(fields.text("done"));
     // The job may be on its way to a queue or to the journal.
     let again = (found.has_ended && found.place == JobPlace::Unseen).then_some(JOURNAL_SECONDS);
-    // Two pages are too expensive to refresh: an ordered job reads the logs of all keys of its queue, and an
-    // ended job is searched among all messages.
-    let is_live = !found.has_ended && !message.is_some_and(|message| message.in_order);
-    layout = if is_live || again.is_some() { layout.live(&request, &look) } else { layout };
+    layout = if is_live(&found) || again.is_some() { layout.live(&request, &look) } else { layout };
     let page = JobPage {
         queue: job.queue.clone(),
         id_text: line(&job.id),
@@ -144,6 +141,12 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         layout,
     };
     Ok(Answer::Page(page.render()?))
+}
+
+/// Returns whether the page is refreshed while it is open. Two pages are too expensive for that: an ordered job
+/// reads the logs of all keys of its queue, and an ended job is searched among all messages.
+fn is_live(found: &Explanation) -> bool {
+    !found.has_ended && !found.message.as_ref().is_some_and(|message| message.in_order)
 }
 
 /// Returns the ends of the job in the journal, the time back to which the journal was searched, and the
