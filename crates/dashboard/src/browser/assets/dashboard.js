@@ -53,7 +53,7 @@
         ["hx-get", refreshed.href], ["hx-trigger", "sse:refresh"], ["hx-select", "#live"], ["hx-target", "#live"],
         ["hx-swap", "outerHTML"],
         // A request without an answer would hold up each later refresh.
-        ["hx-sync", "this:drop"], ["hx-request", JSON.stringify({ timeout: 45_000 })],
+        ["hx-sync", "this:drop"], ["hx-request", JSON.stringify({ timeout: 120_000 })],
       ]) {
         refresh.setAttribute(name, value);
       }
