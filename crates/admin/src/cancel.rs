@@ -88,12 +88,13 @@ impl Admin {
     /// [`presence`](jobqueue::WorkerBuilder::presence) was called. In a running handler the
     /// [token](jobqueue::Context::token) fires. If the handler returns a success within the cancel grace, the
     /// job completes; otherwise it is cancelled. A waiting job is cancelled when a worker next receives it,
-    /// and does not run: a paused queue or a delay holds up the cancellation as it holds up the job. The
-    /// request stands for 30 days, for each message of the job that a repeated send may have left. A job that
-    /// no worker receives within that time, because its queue is paused for longer, runs afterwards. The call
-    /// does not check whether the job exists. The request does not affect a job that is sent under the same
-    /// id after this call has returned: if the times of the storage have no fractions of seconds, as on
-    /// Azure, the call takes two seconds.
+    /// or, if it waits in a worker's memory for its turn, when that worker has read the request, and does not
+    /// run: a paused queue or a delay holds up the cancellation as it holds up the job. The request stands
+    /// for 30 days, for each message of the job that a repeated send may have left. A job that no worker
+    /// receives within that time, because its queue is paused for longer, runs afterwards. The call does not
+    /// check whether the job exists. The request does not affect a job that is sent under the same id after
+    /// this call has returned: if the times of the storage have no fractions of seconds, as on Azure, the
+    /// call takes two seconds.
     ///
     /// Costs four requests, and for each present worker two requests and a listing for each of its queues.
     /// Idle workers send no extra requests.
