@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use jobqueue::storage::{GetMessages, Operation, PutMessage, QueueName, StoreErrorKind, UpdateMessage};
 use jobqueue::{JobError, JobInfo, Storage, Worker};
-use jobqueue_admin::{
-    AccessLevel, Admin, BulkReport, DeadLetterFilter, JobPlace, JobState, OperatorResult, RawSend,
-};
+use jobqueue_admin::{AccessLevel, Admin, BulkReport, DeadLetterFilter, JobState, OperatorResult, RawSend};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::Task;
 use tokio_util::sync::CancellationToken;
@@ -339,63 +337,4 @@ async fn a_look_is_not_complete_while_others_hold_dead_letters() {
         assert!(admin.search_dead_letters(QUEUE, &all, 10).await.unwrap().complete);
         assert!(admin.purge(QUEUE).filter(none).run().await.unwrap().complete);
     }
-}
-
-#[tokio::test]
-async fn dead_letters_are_counted_by_their_errors() {
-    for (storage, _folder) in storages().await {
-        let admin = operator(&storage);
-        send(&admin, QUEUE, (0..9).map(|n| n.to_string())).await;
-        let handler = async |_: Task, info: JobInfo| {
-            let text = match info.id.parse::<u64>() {
-                Ok(number) if number % 3 == 0 => format!("row {} is locked by \"w{number}\"", number + 1_000),
-                Ok(_) => "HTTP 503".to_owned(),
-                Err(error) => error.to_string(),
-            };
-            Err::<(), _>(JobError::dead_letter(text))
-        };
-        let worker = Worker::builder(storage.clone()).handle_on(QUEUE, handler).build().unwrap();
-        assert_eq!(worker.run_until_idle().await.unwrap().dead_lettered, 9);
-        let page = admin.search_dead_letters(QUEUE, &DeadLetterFilter::new(), 0).await.unwrap();
-        let shown = admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap();
-        let preview = admin.redrive(QUEUE).filter(DeadLetterFilter::all()).dry_run(true).run().await.unwrap();
-        assert!(page.errors == shown.errors && page.errors == preview.errors, "{page:?} {shown:?}");
-        let found: Vec<_> = page.errors.iter().map(|group| (group.count, group.error.as_str())).collect();
-        assert_eq!(found, [(6, "HTTP 503"), (3, "row # is locked by \"…\"")]);
-        let locked = &page.errors[1];
-        assert_eq!((locked.kind.as_str(), locked.reason.as_str()), ("task", "rejected"));
-        assert!(locked.first.is_some() && locked.first <= locked.last);
-        assert!(["0", "3", "6"].contains(&locked.sample.id.as_str()), "{locked:?}");
-        assert!(locked.sample_error.as_deref().is_some_and(|error| error.starts_with("row 100")));
-        let of_group = DeadLetterFilter::new().fingerprint(&locked.fingerprint);
-        let redriven = admin.redrive(QUEUE).filter(of_group).run().await.unwrap();
-        assert_eq!((redriven.count, counts(&admin).await), (3, (3, 6)));
-    }
-}
-
-// As on a partitioned queue of Service Bus without the claim Manage.
-#[tokio::test]
-async fn dead_letters_that_cannot_be_counted_can_be_listed_and_put_back() {
-    let inner = Storage::memory();
-    with_dead_letters(&inner, 3).await;
-    let faulty = Faulty::new(&inner);
-    let unsupported = Fault::Refuse(StoreErrorKind::Unsupported);
-    faulty.on(Operation::QueueProperties, move |call| (call.subject != QUEUE).then_some(unsupported));
-    let admin = operator(&faulty.storage());
-    let page = admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap();
-    assert_eq!((page.letters.len(), page.complete), (3, false));
-    let first = admin.explain(&page.letters[0].reference()).await.unwrap();
-    assert_eq!(first.place, JobPlace::Dead, "{}", first.summary);
-    let all = DeadLetterFilter::all();
-    let mut totals = Vec::new();
-    let preview = admin.redrive(QUEUE).filter(all.clone()).dry_run(true);
-    let preview = preview.on_progress(|progress| totals.push(progress.total)).run().await.unwrap();
-    assert_eq!((preview.count, preview.unseen, preview.complete), (3, None, false));
-    assert_eq!(totals, [None; 3]);
-    let first = admin.redrive(QUEUE).plan(preview.plan()).limit(1).run().await.unwrap();
-    assert_eq!((first.count, first.complete), (1, true), "it met as many as its limit");
-    let outcome = admin.outcome(&first.plan()).await.unwrap();
-    assert_eq!((outcome.open, outcome.unknown), (1, 0), "{outcome:?}");
-    let rest = admin.purge(QUEUE).plan(preview.plan()).run().await.unwrap();
-    assert_eq!((rest.count, rest.missing), (2, Some(1)));
 }

@@ -10,6 +10,7 @@ mod circuits;
 mod clocks;
 mod coordination;
 mod crowds;
+mod dead_letter_errors;
 mod dead_letters;
 mod explain;
 mod explain_turns;
