@@ -33,14 +33,20 @@ fn is_storage_string(text: &str) -> bool {
         || text.split(';').any(is_of_azure)
 }
 
+fn is_option(name: &str) -> bool {
+    let bare = name.trim_start_matches('-').to_ascii_lowercase();
+    name.starts_with("--") || bare == "storage" || bare == "jobqueue_storage"
+}
+
 /// Refuses a storage string with a secret, before anything could print it. It may be given in the place of
 /// another argument.
 pub(crate) fn refuse_in(arguments: &[OsString]) -> Result<(), Failure> {
     let mut is_storage = false;
     let has_any = arguments.iter().any(|argument| {
         let text: &str = &argument.to_string_lossy();
-        // The value of an option, or of the variable in the wrong place.
-        let (name, value) = text.split_once('=').unwrap_or(("", text));
+        // The value of an option, or of the variable in the wrong place. Headers and texts to search for may
+        // have addresses behind names of their own.
+        let (name, value) = text.split_once('=').filter(|(name, _)| is_option(name)).unwrap_or(("", text));
         let is_refused =
             is_storage || name == "--storage" || [text, value].into_iter().any(is_storage_string);
         is_storage = text == "--storage";
@@ -83,6 +89,11 @@ mod tests {
             assert!(!refuses(&["dead", "purge", "mails", &format!("--text={text}")]), "{text}");
             assert!(refuses(&["queues", "--storage", text]), "{text}");
             assert!(refuses(&["queues", &format!("--storage={text}")]), "{text}");
+        }
+        for header in ["link=https://a.blob.core.windows.net/c?sv=1&sig=x", "dsn=postgres://app:secret@db/x"]
+        {
+            assert!(!refuses(&["send", "mails", "--header", header]), "{header}");
+            assert!(!refuses(&["dead", "list", "mails", &format!("--text={header}")]), "{header}");
         }
         for text in [
             "https://a.queue.core.windows.net?sv=1&sig=abc",
