@@ -263,7 +263,9 @@ impl Settlement<'_> {
     /// place to settle wait until their logs can be changed. The others come back before that is necessary.
     async fn release(&self, wait: Duration) -> Result<Outcome, Error> {
         let is_unlogged = needs_log_update(self.leased_job, wait) && !self.slot.handler_is_done();
-        let wait = if is_unlogged { MAX_UNLOGGED_DELAY } else { wait };
+        // Not all at once, if many are put back at once.
+        let unlogged_wait = || self.leased_job.core.runtime().jitter(MAX_UNLOGGED_DELAY, 0.8..=1.0);
+        let wait = if is_unlogged { unlogged_wait() } else { wait };
         self.leased_job.release_waiting(wait, None).await.map(Outcome::Released)
     }
 
