@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use jobqueue::QueueMessage;
 use jobqueue::codec::{Codec, CodecError, Json};
@@ -264,6 +265,53 @@ fn halves_of_serde_that_disagree_are_found() {
     let error = check_in(folder.path(), "", &Lossy { lost: 1 }, true).unwrap_err();
     assert!(matches!(error, GoldenError::RoundTrip { .. }), "{error:?}");
     assert!(error.to_string().contains("- data.lost: 1\n+ data.lost: 0"), "{error}");
+}
+
+/// A codec that writes a value differently each time, as one with a random nonce.
+struct Sealed;
+
+static NONCE: AtomicU8 = AtomicU8::new(0);
+
+impl Codec for Sealed {
+    const CONTENT_TYPE: &'static str = "application/x-sealed";
+
+    fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
+        let nonce = NONCE.fetch_add(1, Ordering::Relaxed);
+        let sealed = Json::encode(value)?.into_iter().map(|byte| byte ^ nonce);
+        Ok(std::iter::once(nonce).chain(sealed).collect())
+    }
+
+    fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+        let (nonce, sealed) = bytes.split_first().ok_or_else(|| CodecError::new("empty"))?;
+        Json::decode(&sealed.iter().map(|byte| byte ^ nonce).collect::<Vec<_>>())
+    }
+}
+
+// round 30, newcomer b
+#[test]
+fn payload_that_is_written_differently_each_time_is_compared_by_its_value() {
+    #[derive(Serialize, Deserialize, QueueMessage)]
+    #[message(queue = "diagnoses", kind = "diagnosis", codec = Sealed)]
+    struct Diagnosis {
+        patient: String,
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let diagnosis = |patient: &str| Diagnosis { patient: patient.into() };
+    check_in(folder.path(), "", &diagnosis("ada"), true).unwrap();
+    let path = folder.path().join("diagnosis.v1.json");
+    let blessed = fs::read_to_string(&path).unwrap();
+    check_in(folder.path(), "", &diagnosis("ada"), false).unwrap();
+    check_in(folder.path(), "", &diagnosis("ada"), true).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), blessed);
+    let error = check_in(folder.path(), "", &diagnosis("bob"), false).unwrap_err().to_string();
+    assert!(error.contains("- plain.patient: \"ada\"\n+ plain.patient: \"bob\""), "{error}");
+    assert!(!error.contains("base64"), "{error}");
+    // A payload that cannot be read any more is found.
+    let cut = serde_json::from_str::<serde_json::Value>(&blessed).unwrap();
+    let cut = blessed.replace(cut["data_base64"].as_str().unwrap(), "AAAA");
+    fs::write(&path, cut).unwrap();
+    let error = check_in(folder.path(), "", &diagnosis("ada"), false).unwrap_err();
+    assert!(matches!(error, GoldenError::Unreadable { .. }), "{error:?}");
 }
 
 #[test]
