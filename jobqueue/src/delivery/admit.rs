@@ -239,10 +239,12 @@ impl<'a> Preparation<'a> {
         let (version, media_type) = leased_job.payload_form();
         let (version, message) = match (registration.decode)(version, media_type.as_deref(), data) {
             Ok(decoded) => decoded,
-            Err(error) if error.is_newer_version() => {
-                return Break(deferred(DeferralCause::NewerVersion, chain(&error)));
+            Err(error) => {
+                return Break(match DeferralCause::of_undecodable(&error) {
+                    Some(cause) => deferred(cause, chain(&error)),
+                    None => rejected(Rejection::undecodable(&error)),
+                });
             }
-            Err(error) => return Break(rejected(Rejection::undecodable(&error))),
         };
         if self.info.version != version {
             Arc::make_mut(&mut self.info).version = version;

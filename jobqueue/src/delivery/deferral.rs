@@ -13,6 +13,7 @@ use crate::envelope::Deferral;
 use crate::error::Error;
 use crate::job::Backoff;
 use crate::job::outcome::Reason;
+use crate::message::DecodeError;
 use crate::runtime::Runtime;
 use crate::settings::QueueSettings;
 
@@ -34,6 +35,8 @@ pub(crate) enum DeferralCause {
     UnknownKind,
     /// No worker that received the message has known its version.
     NewerVersion,
+    /// The codec cannot decode the payload now.
+    CodecNotReady,
     /// The payload cannot be read, and the storage does not say that it is missing.
     PayloadUnreadable,
     /// The storage says that the payload does not exist.
@@ -52,6 +55,17 @@ pub(crate) enum DeferralCause {
 }
 
 impl DeferralCause {
+    /// Returns the cause if another program, or this one later, may decode the payload.
+    pub(crate) fn of_undecodable(error: &DecodeError) -> Option<Self> {
+        let cause = if error.is_newer_version() { Self::NewerVersion } else { Self::CodecNotReady };
+        error.is_retryable().then_some(cause)
+    }
+
+    /// Returns whether only another program, or another release, may be able to run the job.
+    pub(crate) fn is_for_others(self) -> bool {
+        matches!(self, Self::UnknownKind | Self::NewerVersion | Self::CodecNotReady)
+    }
+
     /// Returns the name that operators see.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -65,6 +79,7 @@ impl DeferralCause {
     fn code(self) -> &'static str {
         match self {
             Self::UnknownKind | Self::NewerVersion => "unknown",
+            Self::CodecNotReady => "codec_not_ready",
             Self::PayloadUnreadable => "payload_unreadable",
             Self::PayloadMissing => "payload_missing",
             Self::Hook => "hook",
@@ -79,9 +94,9 @@ impl DeferralCause {
     fn waits(self) -> (Duration, Duration) {
         let seconds = |first, longest| (Duration::from_secs(first), Duration::from_secs(longest));
         match self {
-            // Short, because a worker with a handler for the message may start at any time, and workers
-            // without it may receive the message first again.
-            Self::UnknownKind | Self::NewerVersion => seconds(1, 30),
+            // Short, because a worker that can run the message may start at any time, and workers that
+            // cannot may receive it first again.
+            Self::UnknownKind | Self::NewerVersion | Self::CodecNotReady => seconds(1, 30),
             Self::PayloadUnreadable | Self::PayloadMissing | Self::Outage | Self::SlowPreparation => {
                 seconds(1, 60)
             }
@@ -95,6 +110,7 @@ impl DeferralCause {
         match self {
             Self::UnknownKind => Some((settings.unknown_kind_timeout, Reason::UNKNOWN_KIND)),
             Self::NewerVersion => Some((settings.unknown_kind_timeout, Reason::NEWER_VERSION)),
+            Self::CodecNotReady => Some((settings.unknown_kind_timeout, Reason::DECODE_ERROR)),
             Self::PayloadMissing => Some((MISSING_PAYLOAD_LIMIT, Reason::PAYLOAD_MISSING)),
             Self::BrokenHook | Self::BrokenAdmission => {
                 Some((BROKEN_HOOK_LIMIT, Reason::COORDINATION_FAILED))

@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::completion::Deletions;
 use super::decode::{Incoming, inspect};
-use super::deferral::DeferralCause;
 use super::disposition::{Disposition, NotRun};
 use super::hook::AdmissionContext;
 use super::leased_job::LeasedJob;
@@ -82,10 +81,7 @@ impl Executor {
         slot.classify(match &admitted {
             Continue(_) => MessageClass::Known,
             Break(disposition) => match **disposition {
-                Disposition::Defer {
-                    cause: DeferralCause::UnknownKind | DeferralCause::NewerVersion,
-                    ..
-                } => MessageClass::Unknown,
+                Disposition::Defer { cause, .. } if cause.is_for_others() => MessageClass::Unknown,
                 Disposition::OverLimit(_) => MessageClass::OverLimit,
                 _ => MessageClass::Known,
             },

@@ -110,10 +110,10 @@ fn read_payload<M: QueueMessage>(leased_job: &LeasedJob, data: &[u8]) -> Result<
             keep_expected(leased_job);
             Ok((message, info))
         }
-        (Err(error), _) if error.is_newer_version() => {
-            Err(Disposition::Defer { cause: DeferralCause::NewerVersion, detail: chain(&error) })
-        }
-        (Err(error), _) => Err(Disposition::DeadLetter(Rejection::undecodable(&error))),
+        (Err(error), _) => Err(match DeferralCause::of_undecodable(&error) {
+            Some(cause) => Disposition::Defer { cause, detail: chain(&error) },
+            None => Disposition::DeadLetter(Rejection::undecodable(&error)),
+        }),
         // A text that is not an event has no payload.
         (Ok(_), None) => Err(Disposition::Abandon),
     }
@@ -136,11 +136,9 @@ fn settle_unread(leased_job: &LeasedJob, disposition: Disposition) -> BoxFuture<
 async fn leave_to_others(leased_job: &LeasedJob, cause: DeferralCause, detail: &str) -> Result<(), Error> {
     match defer(leased_job, cause, detail, |_| {}).await? {
         DeferOutcome::PutBack(_) => Ok(()),
-        // Only workers decide that a message has no handler: a program that receives by hand may handle only
+        // Only workers decide that nobody can run a message: a program that receives by hand may handle only
         // some of the kinds.
-        DeferOutcome::WaitIsOver(_)
-            if matches!(cause, DeferralCause::UnknownKind | DeferralCause::NewerVersion) =>
-        {
+        DeferOutcome::WaitIsOver(_) if cause.is_for_others() => {
             leased_job.release_waiting(LEFT_TO_OTHERS_PUT_BACK, None).await.map(drop)
         }
         DeferOutcome::WaitIsOver(rejection) => dead_letter_unread(leased_job, rejection).await,

@@ -213,6 +213,9 @@ impl Admin {
         if let Some(deferral) = &message.deferral {
             let cause = match &*deferral.cause {
                 "unknown" => "no worker that received it reads its kind and version; deploy one that does",
+                "codec_not_ready" => {
+                    "no worker that received it can decode its payload now, for example for lack of a key"
+                }
                 cause => cause,
             };
             let text = format!("it was put back {} times since {}: {cause}", deferral.count, deferral.since);

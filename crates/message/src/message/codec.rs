@@ -55,19 +55,24 @@ pub trait Codec: 'static {
     /// Decodes a value.
     ///
     /// # Errors
-    /// [`CodecError`] if the bytes are not a `T`.
+    /// [`CodecError`] if the bytes are not a `T`, and a [retryable](CodecError::retryable) one if the codec
+    /// lacks what it needs to find out, such as a key.
     fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError>;
 }
 
 /// The reason why a codec could not write or read a payload. Its text never quotes the payload.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct CodecError(Box<str>, #[source] Option<Box<dyn std::error::Error + Send + Sync>>);
+#[error("{text}")]
+pub struct CodecError {
+    text: Box<str>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    is_retryable: bool,
+}
 
 impl CodecError {
     /// Returns an error with this text.
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into().into_boxed_str(), None)
+        Self { text: text.into().into_boxed_str(), source: None, is_retryable: false }
     }
 
     /// Returns an error with this text and cause. The text of the cause must not quote the payload.
@@ -75,6 +80,24 @@ impl CodecError {
         text: impl Into<String>,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> Self {
-        Self(text.into().into_boxed_str(), Some(source.into()))
+        Self { source: Some(source.into()), ..Self::new(text) }
+    }
+
+    /// Says that another worker, or this one later, may read the payload: a key is not installed yet, or the
+    /// service that keeps it does not answer.
+    ///
+    /// A worker puts the message back without counting an attempt, as it does a message of a newer version,
+    /// and dead-letters it as `decode_error` when nobody could read it for as long as `unknownkindseconds` of
+    /// the queue's metadata allows: a day by default. Without this mark, and for an error of
+    /// [`encode`](Codec::encode), nobody tries again.
+    #[must_use]
+    pub fn retryable(mut self) -> Self {
+        self.is_retryable = true;
+        self
+    }
+
+    /// Returns whether the error is marked as [`retryable`](Self::retryable).
+    pub fn is_retryable(&self) -> bool {
+        self.is_retryable
     }
 }

@@ -258,4 +258,10 @@ impl DecodeError {
     pub fn is_newer_version(&self) -> bool {
         matches!(self, Self::NewerVersion { .. })
     }
+
+    /// Returns whether another program, or this one later, may read the message: the version is newer, or the
+    /// codec [says so](CodecError::retryable).
+    pub fn is_retryable(&self) -> bool {
+        self.is_newer_version() || matches!(self, Self::Codec(error) if error.is_retryable())
+    }
 }

@@ -1,5 +1,6 @@
 //! Old and new releases of a program side by side on one queue: no message that one of them knows is lost.
 
+mod keys;
 mod late;
 mod messages;
 mod processes;
