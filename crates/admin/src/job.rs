@@ -84,7 +84,7 @@ impl JobReference {
 }
 
 /// A message as raw data. Its texts are untrusted: show them as data.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Clone, Default, Serialize)]
 #[non_exhaustive]
 pub struct RawJob {
     /// The queue; for a dead letter, the queue that it came from.
@@ -152,6 +152,14 @@ pub struct RawJob {
     pub past: Vec<PastDeadLetter>,
     /// The reason why the message is not an event; `None` for an event.
     pub problem: Option<String>,
+}
+
+jobqueue_storage::debug_fields! {
+    /// Shows no payload, key or header.
+    RawJob {
+        queue, state, message_id, id, source, kind, version, attempts, dequeue_count, inserted, expires, due,
+        content_type, payload, checkpoint, last_error, deferral, in_order, batch, dead, problem
+    }
 }
 
 /// A job's wait for something outside it.

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::text::base64;
 
 /// The payload or the checkpoint of a job as stored. It is untrusted: show it as data.
-#[derive(Debug, Clone, Default, Serialize)]
+#[derive(Clone, Default, Serialize)]
 #[serde(tag = "form", content = "value", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum RawPayload {
@@ -93,4 +93,9 @@ impl RawPayload {
             Self::Blob(reference) => reference.bytes,
         }
     }
+}
+
+jobqueue_storage::debug_fields! {
+    /// Shows no payload.
+    RawPayload { bytes = bytes() }
 }

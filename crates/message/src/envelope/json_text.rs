@@ -7,7 +7,7 @@ use super::EnvelopeError;
 
 /// JSON text that is known to be well-formed, and can be copied into an event unchanged. Clones share the
 /// bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct JsonText(Bytes);
 
 impl JsonText {
@@ -38,6 +38,11 @@ impl JsonText {
     pub(super) fn as_str(&self) -> Result<&str, EnvelopeError> {
         std::str::from_utf8(&self.0).map_err(|_| super::text::TextError::NotUtf8.into())
     }
+}
+
+jobqueue_storage::debug_fields! {
+    /// Shows no payload.
+    JsonText { bytes = as_bytes().len() }
 }
 
 /// Wraps text that a parser has already checked.

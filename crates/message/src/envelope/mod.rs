@@ -51,7 +51,7 @@ const JSON: &str = "application/json";
 pub const MAX_ERROR_CHARS: usize = 2_000;
 
 /// An event: its attributes, its payload, and the framework's data about the job.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Envelope {
     /// The job's id.
     pub id: Arc<str>,
@@ -85,7 +85,7 @@ pub struct Envelope {
 }
 
 /// The payload, or a reference to a blob with it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub enum Payload {
     /// The event has no payload, or its payload is `null`.
     None,
@@ -109,7 +109,7 @@ impl Payload {
 }
 
 /// The state that earlier deliveries left in the message.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct History {
     /// The number of failed attempts so far.
     pub attempts: u32,
@@ -142,7 +142,7 @@ pub struct Deferral {
 }
 
 /// A handler's saved progress: JSON text, or a reference to a blob with it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub enum Checkpoint {
     /// In the message: `checkpoint`, a string that contains JSON.
     Inline(String),
@@ -166,6 +166,36 @@ pub struct DeadLetterNote {
     pub deliveries: u32,
     /// The worker that dead-lettered the message.
     pub worker: Option<String>,
+}
+
+jobqueue_storage::debug_fields! {
+    /// Shows no payload, and of the other attributes only the names: one of them may be a second payload.
+    Envelope {
+        id,
+        source,
+        kind,
+        time,
+        content_type,
+        version,
+        payload,
+        history,
+        dead_letter,
+        extensions = extensions.keys()
+    }
+    /// Shows the number of bytes that the event itself contains.
+    Payload { inline_bytes = inline().map(Bytes::len) }
+    /// Shows neither the output nor the checkpoint of the handler.
+    History {
+        attempts,
+        uncounted,
+        delivery,
+        finished = finished.is_some(),
+        deferral,
+        last_error,
+        checkpoint = checkpoint.is_some()
+    }
+    /// Shows no progress.
+    Checkpoint {}
 }
 
 impl Envelope {

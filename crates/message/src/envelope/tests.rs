@@ -69,6 +69,23 @@ fn full_history(read: &Envelope) -> History {
 }
 
 #[test]
+fn debug_forms_show_no_payload() {
+    const SECRET: &str = "s3cret-freight";
+    let text = format!("\"{SECRET}\"");
+    let mut envelope = Envelope::new("the-id", "s", "t", json(&text));
+    envelope.history.finished = Some(text.clone());
+    envelope.history.checkpoint = Some(Checkpoint::Inline(text.clone()));
+    envelope.insert_header("tenant", SECRET).unwrap();
+    let written = envelope.to_json().unwrap();
+    assert!(written.contains(SECRET));
+    let shown = format!("{:?}", parse(&written));
+    assert!(shown.contains("the-id") && shown.contains("tenant") && !shown.contains(SECRET), "{shown}");
+    let binary = Payload::Binary(Bytes::from_static(SECRET.as_bytes()));
+    let shown = format!("{:?} {binary:?} {:?}", parse(&text), envelope.history.checkpoint);
+    assert!(!shown.contains(SECRET), "{shown}");
+}
+
+#[test]
 fn unknown_attributes_survive() {
     let read = event(r#"{"specversion":"1.0","id":"1","source":"s","type":"t","other":[1, 2],"n":7}"#);
     let again = read.to_json().unwrap();

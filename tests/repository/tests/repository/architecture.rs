@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use regex::Regex;
+
 use crate::{published, read, reexports, root, rust_files};
 
 /// The import table of ARCHITECTURE.md.
@@ -103,6 +105,31 @@ fn the_crate_root_has_at_most_thirty_names() {
     let modules = modules_of("jobqueue_message");
     let others = names.keys().filter(|name| !modules.contains(*name) && *name != "__private").count();
     assert!(others <= 30, "{others} names at the root of `jobqueue`; give the new ones a module");
+}
+
+/// Guarantee 20: no payload is in the output of `Debug`. `debug_fields!` lists the fields that are shown.
+#[test]
+fn no_public_type_that_holds_raw_data_derives_debug() {
+    let derived = Regex::new(
+        r"(?m)^#\[derive\([^)]*\bDebug\b[^)]*\)\]\n(?:#\[.*\]\n)*pub (?:struct|enum) (\w+)([^;{]*;|[^{]*\{[\s\S]*?^\})",
+    )
+    .unwrap();
+    let raw = Regex::new(r"\b(?:Bytes|RawValue)\b").unwrap();
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for folder in ["crates/message/src", "crates/storage/src", "crates/admin/src", "jobqueue/src"] {
+        for file in rust_files(&root().join(folder)) {
+            let text = fs::read_to_string(file).unwrap();
+            for found in derived.captures_iter(&text) {
+                seen += 1;
+                let mut fields = found[2].lines().filter(|line| !line.trim_start().starts_with("//"));
+                if fields.any(|line| raw.is_match(line)) {
+                    wrong.push(found[1].to_owned());
+                }
+            }
+        }
+    }
+    assert!(seen > 100, "{seen} types");
+    assert!(wrong.is_empty(), "`Debug` of these types shows payloads: {wrong:?}");
 }
 
 #[test]

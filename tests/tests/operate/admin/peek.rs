@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::{ErrorKind, JobError, QueueMessage, SendOptions, Storage, Worker};
+use jobqueue::{Context, ErrorKind, JobError, QueueMessage, SendOptions, Storage, Worker};
 use jobqueue_admin::{DeadLetterFilter, JobFilter, JobReference, JobState, RawPayload, RawSend};
 use jobqueue_testing::faults::{Fault, Faulty};
-use jobqueue_tests::jobs::{Task, in_memory, worker};
+use jobqueue_tests::jobs::{Task, after, in_memory, worker};
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
@@ -39,6 +39,54 @@ async fn job_is_shown_with_all_that_its_message_says() {
         assert_eq!(json["payload"], serde_json::json!({"form": "json", "value": {"to": "ada"}}));
         assert_eq!(json["state"], "waiting");
     }
+}
+
+// I20, round 31, ops B1
+#[tokio::test(start_paused = true)]
+async fn debug_forms_show_no_payload_and_no_checkpoint() {
+    const SECRET: &str = "s3cret-freight";
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for name in ["waits", "dies"] {
+        let task = Task { name: name.into(), data: SECRET.into() };
+        let _ = queue.send(&task).with(SendOptions::new().id(name)).await.unwrap();
+    }
+    let handler = |task: Task, ctx: Context| async move {
+        ctx.checkpoint(SECRET).await?;
+        match task.name.as_str() {
+            "dies" => Err(JobError::dead_letter("no")),
+            "waits" => Err(JobError::retry_after(Duration::from_secs(3_600), "later")),
+            _ => Ok(()),
+        }
+    };
+    let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(5)).await.unwrap();
+    let rubbish = PutMessage::new(format!("rubbish {SECRET}"));
+    let _ = storage.queues().put(&"tasks".parse().unwrap(), rubbish).await.unwrap();
+    let admin = operator(&storage);
+    let peeked = admin.peek("tasks").await.unwrap();
+    let page = admin.jobs("tasks", JobState::BackingOff, &JobFilter::new()).await.unwrap();
+    let letters = admin.dead_letters("tasks", &DeadLetterFilter::new()).await.unwrap();
+    let explained = admin.explain(&JobReference::new("tasks", "dies")).await.unwrap();
+    let payload = admin.payload(&page.jobs[0]).await.unwrap();
+    let checkpoint = admin.checkpoint(&page.jobs[0]).await.unwrap();
+    let written = [
+        serde_json::to_string(&peeked),
+        serde_json::to_string(&page),
+        serde_json::to_string(&letters),
+        serde_json::to_string(&explained),
+        serde_json::to_string(&payload),
+        serde_json::to_string(&checkpoint),
+    ];
+    for text in written.map(Result::unwrap) {
+        assert!(text.contains(SECRET), "{text}");
+    }
+    let json = RawSend::json("task", &format!("{{\"data\":\"{SECRET}\"}}")).unwrap();
+    let bytes = RawSend::bytes("task", "text/plain", SECRET).unwrap();
+    let copy = RawSend::copy_of(&letters.letters[0], payload.clone()).unwrap();
+    let shown = format!(
+        "{peeked:?} {page:?} {letters:?} {explained:?} {payload:?} {checkpoint:?} {json:?} {bytes:?} {copy:?}"
+    );
+    assert!(shown.contains("waits") && !shown.contains(SECRET), "{shown}");
 }
 
 #[tokio::test]
