@@ -7,10 +7,12 @@ use std::time::{Duration, SystemTime};
 use jobqueue::clock::ManualClock;
 use jobqueue::storage::{GetMessages, PutMessage, StoreErrorKind, UpdateMessage};
 use jobqueue::{Context, JobError, JobInfo, QueueName, Runtime, Storage, Worker};
+use jobqueue_tests::log;
 use serde_json::json;
 use tokio::time::{pause, resume, sleep, timeout};
 
 use super::jobs::{Work, work};
+use super::late_answers::until;
 use super::sessions::text;
 use super::{Bench, ENDS, MINUTE};
 
@@ -86,6 +88,26 @@ async fn a_session_whose_link_ends_is_lost_and_its_delivery_is_counted() {
         bench.delete(&last.message).await.unwrap();
         assert_eq!(bench.count("active"), 0, "{end}");
     }
+}
+
+// I20, round 31, ops B2
+#[tokio::test]
+async fn log_of_a_lost_session_shows_no_key() {
+    const KEY: &str = "s3cret-customer";
+    let log = log::record();
+    let bench = Bench::of_sessions();
+    for number in 0..2 {
+        bench.put_in(KEY, &number.to_string()).await;
+    }
+    let first = bench.next().await;
+    let fault = bench.emulator.plant("deliver", "abort");
+    bench.delete(&first.message).await.unwrap();
+    until(|| fault.hits() == 1).await;
+    assert_eq!(text(&bench.next().await), "1");
+    let log = log.text();
+    assert!(log.contains("a session of Service Bus was lost"), "{log}");
+    let shown = log.lines().find(|line| line.contains("jobqueue") && line.contains(KEY));
+    assert!(shown.is_none(), "{shown:?}");
 }
 
 // The dead connection was asked for ever, and answered with an error that promised that trying again helps.

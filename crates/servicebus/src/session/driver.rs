@@ -86,7 +86,8 @@ impl Driver {
             Ok(mut taken) if !taken.is_empty() => taken.pop(),
             answer => {
                 if let Err(error) = answer {
-                    log::debug!(session = self.session.id(), %error, "a session of Service Bus was lost");
+                    // The id of a session is a key, which no log shows.
+                    log::debug!(queue = self.shared.queue, %error, "a session of Service Bus was lost");
                 }
                 None
             }
@@ -192,7 +193,7 @@ impl Driver {
         if self.session.left() < self.half_lock.min(MIN_LOCK_LEFT)
             && let Err(error) = self.session.renew(&self.shared.links).await
         {
-            log::debug!(session = self.session.id(), %error, "the lock of a session was not renewed");
+            log::debug!(queue = self.shared.queue, %error, "the lock of a session was not renewed");
         }
     }
 }
