@@ -110,12 +110,15 @@ pub(super) fn fingerprint(letter: &DeadLetter) -> String {
 
 /// Returns an error without the parts that differ from job to job.
 fn shape(error: &str) -> String {
-    let (mut shape, mut rest) = (String::new(), error);
+    // A worker cuts an error at this length, and writes an ellipsis. Other programs may not.
+    let end = error.char_indices().nth(MAX_ERROR_CHARS + 1).map_or(error.len(), |(end, _)| end);
+    let is_cut = end < error.len() || error.ends_with('…');
+    let (mut shape, mut rest) = (String::new(), &error[..end]);
     while let Some(first) = rest.chars().next()
         && shape.len() <= 4 * MAX_SHAPE
     {
         let is_quote = matches!(first, '"' | '`');
-        let quoted = if is_quote { rest[1..].find(first).map(|end| end + 2) } else { None };
+        let quoted = if is_quote { quoted_length(rest, first, is_cut) } else { None };
         let length = if is_word(first) {
             let length = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
             let (word, behind) = rest.split_at(length);
@@ -136,13 +139,31 @@ fn shape(error: &str) -> String {
     shape.chars().take(MAX_SHAPE).collect()
 }
 
+/// Returns the length of the quoted text with which `text` begins. It ends at the next quote without a
+/// backslash of `{:?}` before it, or where the error was cut.
+fn quoted_length(text: &str, quote: char, is_cut: bool) -> Option<usize> {
+    let mut is_escaped = false;
+    let end = text[1..].find(|c: char| {
+        let is_end = c == quote && !is_escaped;
+        is_escaped = c == '\\' && !is_escaped;
+        is_end
+    });
+    match end {
+        None if is_cut => Some(text.len()),
+        // A text that nothing has escaped may end with a backslash.
+        end => end.or_else(|| text[1..].find(quote)).map(|end| end + 2),
+    }
+}
+
 fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '-' || c == '_'
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_SHAPE, shape};
+    use jobqueue_storage::text::printable;
+
+    use super::{MAX_ERROR_CHARS, MAX_SHAPE, shape};
 
     #[test]
     fn errors_that_differ_in_numbers_and_names_have_one_shape() {
@@ -158,11 +179,19 @@ mod tests {
             ("äöü 12 ß", "äöü # ß"),
             ("can't connect to 'alice'", "can't connect to 'alice'"),
             ("\"never closed", "\"never closed"),
+            ("said \"{\\\"name\\\":\\\"Ada\\\"}\" at 7", "said \"…\" at #"),
+            ("no file \"C:\\\" on 7", "no file \"…\" on #"),
             ("", ""),
         ];
         for (error, expected) in cases {
             assert_eq!(shape(error), expected);
         }
         assert_eq!(shape(&"x ".repeat(100_000)).chars().count(), MAX_SHAPE);
+        for quoted in ["x y ".repeat(600), "{\\\"x\\\":1} ".repeat(600)] {
+            let error = format!("said \"{quoted}\"");
+            assert_eq!(shape(&printable(&error, MAX_ERROR_CHARS)), "said \"…\"");
+            assert_eq!(shape(&printable(&error, 100)), "said \"…\"");
+            assert_eq!(shape(&format!("{error} at 7")), "said \"…\"");
+        }
     }
 }
