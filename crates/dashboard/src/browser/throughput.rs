@@ -21,16 +21,17 @@ pub(crate) struct Minute {
 #[derive(Debug, Default)]
 pub(crate) struct Throughput {
     queues: BTreeMap<String, VecDeque<Minute>>,
-    /// The totals of the last snapshot.
+    /// The totals of the last snapshot with records of workers.
     sums: BTreeMap<String, Minute>,
     taken: Option<Instant>,
     current: Option<u64>,
 }
 
 impl Throughput {
-    /// Adds the counts since the last snapshot. The first snapshot only sets the starting point.
+    /// Adds the counts since the last snapshot with records of workers. The first one only sets the starting
+    /// point.
     pub(crate) fn look(&mut self, snapshot: &Snapshot) {
-        if self.taken.is_some_and(|taken| taken >= snapshot.taken) {
+        if snapshot.workers.is_err() || self.taken.is_some_and(|taken| taken >= snapshot.taken) {
             return;
         }
         self.taken = Some(snapshot.taken);

@@ -10,8 +10,9 @@ use jobqueue_testing::faults::{Fault, Faulty};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::support::{Browser, Mail, filled, operate, reject_all};
+use super::support::{Browser, Mail, filled, operate, reject_all, send};
 use crate::browser::looks::Looks;
+use crate::browser::throughput::Throughput;
 use crate::snapshot::Snapshots;
 
 /// The attribute of the element that refreshes a page.
@@ -103,6 +104,43 @@ async fn pages_have_the_figures_of_the_metrics() {
     // The slots of the worker that has ended, which a single look does not show.
     assert!(figures.workers.as_ref().unwrap().slots_per_worker.is_some(), "{figures:?}");
     assert_eq!(look.figures_of(look.queue("mails").unwrap()).as_ref(), Some(figures));
+}
+
+// All of them fell into the minute in which the records could be read again.
+#[tokio::test(start_paused = true)]
+async fn jobs_that_end_while_no_record_can_be_read_are_spread_over_the_minutes() {
+    let storage = memory::open_on(Runtime::paused());
+    let admin = operate(&storage);
+    admin.create_queue("mails").await.unwrap();
+    let faulty = Faulty::new(&storage);
+    let looks = Looks::new(Snapshots::new(operate(&faulty.storage())), Duration::from_secs(5));
+    let stop = CancellationToken::new();
+    let deliver = async |_: Mail| Ok::<_, JobError>(());
+    let worker =
+        Worker::builder(storage.clone()).presence(Duration::from_secs(15)).handle(deliver).build().unwrap();
+    let look = async {
+        sleep(Duration::from_secs(20)).await;
+        let _ = looks.latest().await.unwrap();
+        faulty.on(Operation::ListBlobs, |call| {
+            call.subject.contains("jobqueue-workers").then_some(Fault::Refuse(StoreErrorKind::Unavailable))
+        });
+        for id in 0..110 {
+            send(&admin, &id.to_string()).await;
+        }
+        for _ in 0..10 {
+            sleep(Duration::from_secs(60)).await;
+            assert!(looks.latest().await.unwrap().figures.workers.is_err());
+        }
+        faulty.on(Operation::ListBlobs, |_| None);
+        sleep(Duration::from_secs(60)).await;
+        let _ = looks.latest().await.unwrap();
+        stop.cancel();
+    };
+    let (report, ()) = tokio::join!(worker.run_until(stop.cancelled()), look);
+    let _ = report.unwrap();
+    let minutes = looks.throughput(Throughput::of_all);
+    assert_eq!(minutes.iter().map(|minute| minute.completed).sum::<u64>(), 110);
+    assert!(minutes.iter().all(|minute| minute.completed <= 20), "{minutes:?}");
 }
 
 // Each refresh reads all messages of the queue twice, and went on for as long as the page was open.
