@@ -12,6 +12,8 @@ use super::JobReference;
 
 /// The most groups that are kept: messages can contain any number of different errors.
 const MAX_GROUPS: usize = 1_000;
+/// The most versions of payloads that a group names: a producer can send any number of them.
+const MAX_VERSIONS: usize = 20;
 /// The most characters in the shape of an error.
 const MAX_SHAPE: usize = 300;
 
@@ -39,7 +41,7 @@ pub struct ErrorGroup {
     pub first: Option<String>,
     /// The time of the last death.
     pub last: Option<String>,
-    /// The versions of the payloads, of the messages that have one.
+    /// The versions of the payloads, of the messages that have one: at most the 20 highest.
     pub versions: BTreeSet<u32>,
     /// The job that died last.
     pub sample: JobReference,
@@ -77,6 +79,9 @@ impl ErrorCounts {
         group.count += 1;
         if let Ok(Parsed::Event(event)) = parse(letter.raw_text()) {
             group.versions.extend(event.version);
+            if group.versions.len() > MAX_VERSIONS {
+                group.versions.pop_first();
+            }
         }
         if time.is_some() && (group.first.is_none() || time < group.first) {
             group.first.clone_from(&time);

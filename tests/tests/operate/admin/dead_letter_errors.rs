@@ -1,6 +1,7 @@
 //! Counts of dead letters: by their errors, and on a storage that counts none.
 
-use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::settings::Metadata;
+use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
 use jobqueue::{JobError, JobInfo, Storage, Worker};
 use jobqueue_admin::{DeadLetterFilter, JobPlace};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -41,6 +42,25 @@ async fn dead_letters_are_counted_by_their_errors() {
         let queue = admin.queue(QUEUE).await.unwrap();
         assert_eq!((redriven.count, queue.length, queue.dead_letters), (3, Some(3), Some(6)));
     }
+}
+
+// round 31, ops C5
+#[tokio::test]
+async fn group_of_errors_names_a_bounded_number_of_versions() {
+    let storage = Storage::memory();
+    let admin = operator(&storage);
+    admin.create_queue(QUEUE).await.unwrap();
+    let poison = "tasks-poison".parse().unwrap();
+    storage.queues().create_queue(&poison, &Metadata::new()).await.unwrap();
+    for version in 1..=25 {
+        let letter = format!(
+            r#"{{"specversion":"1.0","id":"{version}","source":"/s","type":"task","schemaversion":{version}}}"#
+        );
+        let _ = storage.queues().put(&poison, PutMessage::new(letter)).await.unwrap();
+    }
+    let page = admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap();
+    assert_eq!(page.errors[0].count, 25);
+    assert!(page.errors[0].versions.iter().copied().eq(6..=25), "{:?}", page.errors[0].versions);
 }
 
 // As on a partitioned queue of Service Bus without the claim Manage.

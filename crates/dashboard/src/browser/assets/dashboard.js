@@ -92,7 +92,14 @@
       window.location.reload();
       return;
     }
-    follow(new DOMParser().parseFromString(event.detail.serverResponse, "text/html"));
+    const answer = new DOMParser().parseFromString(event.detail.serverResponse, "text/html");
+    if (!answer.getElementById("live")) {
+      // Such as the login page of a proxy.
+      event.detail.shouldSwap = false;
+      isStale("the answer is no page of the dashboard; reload this one");
+      return;
+    }
+    follow(answer);
     if (isInUse(live)) {
       event.detail.shouldSwap = false;
       isStale(isOver
