@@ -5,6 +5,7 @@
 
 use std::any::Any;
 use std::ops::ControlFlow::{self, Break, Continue};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,15 +52,21 @@ impl Executor {
             Err(not_run) => Some(Err(not_run)),
         };
         let mut preparation = Preparation { executor: self, leased_job, info, admission };
-        let prepared = match payload {
-            Some(payload) => preparation.prepare(Some(payload)).await,
-            None => {
-                // Boxed, because most payloads are inside their messages.
-                let preparing = Box::pin(preparation.prepare(None));
-                let prepared = leased_job.lease.stop_token().run_until_cancelled(preparing).await;
-                prepared.unwrap_or_else(|| Break(Box::new(too_late(leased_job))))
-            }
+        let prepared = {
+            let preparing = pin!(async {
+                match payload {
+                    Some(payload) => preparation.prepare(Some(payload)).await,
+                    None => {
+                        // Boxed, because most payloads are inside their messages.
+                        let preparing = Box::pin(preparation.prepare(None));
+                        let prepared = leased_job.lease.stop_token().run_until_cancelled(preparing).await;
+                        prepared.unwrap_or_else(|| Break(Box::new(too_late(leased_job))))
+                    }
+                }
+            });
+            admission.with_stop_grace(preparing).await
         };
+        let prepared = prepared.unwrap_or_else(|| Break(Box::new(Disposition::Release(Duration::ZERO))));
         report.job = Some(Arc::clone(&preparation.info));
         let runnable = prepared?;
         preparation.take_permits(runnable.registration.kind).await.map_break(|not_run| {

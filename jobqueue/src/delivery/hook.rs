@@ -3,7 +3,7 @@
 //! Deliveries know only this trait. The crate root gives the worker the implementations.
 
 use std::fmt;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -18,6 +18,10 @@ use super::state::DeliveryState;
 use crate::error::Error;
 use crate::job::JobInfo;
 use crate::storage::{MessageId, Storage};
+
+/// The time that a preparation may still take after the stop, so that a record that it writes is complete if
+/// the storage answers. It is over before the shutdown settles or abandons deliveries.
+const PREPARATION_STOP_GRACE: Duration = Duration::from_secs(1);
 
 /// The delivery for which a hook is called.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +50,22 @@ impl AdmissionContext<'_> {
     pub(crate) fn leave_slot(&self) {
         self.slot.give_back();
         self.slot.leave();
+    }
+
+    /// Awaits the preparation of a job. Returns `None` if it has no result shortly after the stop: no handler
+    /// may begin any more, and a request without an answer must not hold up the shutdown. The next delivery
+    /// repeats what a dropped preparation has begun, as after a crash.
+    pub(super) async fn with_stop_grace<F: Future>(&self, preparation: Pin<&mut F>) -> Option<F::Output> {
+        let given_up = async {
+            self.stop.cancelled().await;
+            // Boxed, because most preparations end before the stop.
+            Box::pin(tokio::time::sleep(PREPARATION_STOP_GRACE)).await;
+        };
+        tokio::select! {
+            biased;
+            prepared = preparation => Some(prepared),
+            () = given_up => None,
+        }
     }
 
     /// Returns the rejection of a job that an operator has cancelled; `None` for any other job, and if the

@@ -157,7 +157,8 @@ impl LeasedJob {
         let delay = delay.max(least).min(MAX_VISIBILITY);
         let delay = extend_due(self, delay, may_come_sooner).await;
         let Some(mut envelope) = self.envelope() else {
-            return Ok(self.lease.release(delay, None).await.map(|()| delay)?);
+            self.lease.release(delay, None).await?;
+            return Ok(self.lease.within_life(delay));
         };
         change(&mut envelope);
         let rendered = self.render_to_put_back(envelope).await?;
@@ -165,7 +166,7 @@ impl LeasedJob {
         self.remove_unless_saved(rendered.blobs, &released).await;
         released?;
         self.remove_superseded().await;
-        Ok(delay)
+        Ok(self.lease.within_life(delay))
     }
 
     /// Waits until the results of effects are recorded, because another run of the job would repeat the

@@ -154,6 +154,10 @@ impl GroupLogs {
     ///
     /// # Errors
     /// The log cannot be read or changed.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, a write that is under way may still make the claim. No later write makes it,
+    /// because the next delivery may have ended the job by then.
     pub(crate) async fn position(
         &self,
         head: &Arc<LogBlob>,
@@ -166,7 +170,14 @@ impl GroupLogs {
             if let Some(position) = head.latest().position(&entry, turn, now) {
                 return Ok(position);
             }
-            let position = head.read_and_change(move |log| log.claim_position(&entry, turn, now)).await?;
+            let claimant = Arc::new(());
+            let claimed_for = Arc::downgrade(&claimant);
+            let claim = move |log: &mut GroupLog| match claimed_for.strong_count() {
+                0 => Position::Superseded,
+                _ => log.claim_position(&entry, turn, now),
+            };
+            let position = head.read_and_change(claim).await?;
+            drop(claimant);
             if !head.latest().is_low(entry.key) {
                 return Ok(position);
             }

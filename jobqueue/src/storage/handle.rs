@@ -86,7 +86,11 @@ impl Storage {
     ///
     /// All processes that use the queues must use the same blobs: large payloads, leases of leaders, batches
     /// and FIFO groups are there. Storages that have different queues under one name must not share blobs,
-    /// because these records are found by the name of the queue.
+    /// because these records are found by the name of the queue. Nor may numbers of messages come again
+    /// within 30 days, as after the restore of a database or file without its blobs: where a message that
+    /// cannot be read, or has no envelope, has the number of one whose dead letter was redriven or purged, it
+    /// may be deleted as a copy of that one. Set the sequences of a restored database beyond the former
+    /// numbers.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

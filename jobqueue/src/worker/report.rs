@@ -36,10 +36,10 @@ pub struct Report {
     /// Deliveries whose handlers were cancelled by the shutdown: these ended within the grace, or were
     /// dropped after it.
     pub cancelled: u64,
-    /// Deliveries that had not ended when the grace was over: their handlers blocked their threads, or their
-    /// messages were being deleted, put back or moved. The messages become visible again when their leases
-    /// run out, unless the storage still makes the change. An abandoned delivery is counted in no other
-    /// field.
+    /// Deliveries that had not ended when the grace was over: their handlers blocked their threads, their
+    /// messages were being deleted, put back or moved, or a hook of their dead letters was running. The
+    /// messages become visible again when their leases run out, unless the storage has made or still makes
+    /// the change. An abandoned delivery is counted in no other field.
     pub abandoned: u64,
 }
 

@@ -167,3 +167,23 @@ async fn job_whose_time_to_live_ends_has_lost_no_lease() {
         assert_eq!(health.report().since_lease_expired, None, "{lease:?}");
     }
 }
+
+// round 31, deliveries 4: the outcome had the hour for which the handler asked.
+#[tokio::test(start_paused = true)]
+async fn outcome_of_a_put_back_beyond_the_time_to_live_is_true() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).ttl(Duration::from_secs(600)).await.unwrap();
+    let waits = Arc::<Mutex<Vec<u64>>>::default();
+    let sink = Arc::clone(&waits);
+    let listen = move |event: &Event| {
+        if let Event::Finished { outcome: Outcome::Released(wait), .. } = event {
+            sink.lock().unwrap().push(wait.as_secs());
+        }
+    };
+    let handler = async |_: Task| Err::<(), _>(JobError::snooze(Duration::from_secs(3_600)));
+    let built = worker(&storage).handle(handler).on_event(listen).build().unwrap();
+    let _ = built.run_until(after(60)).await.unwrap();
+    let waits = waits.lock().unwrap();
+    assert!(matches!(waits[..], [590..=600]), "{waits:?}");
+}

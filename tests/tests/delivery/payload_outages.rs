@@ -388,7 +388,7 @@ async fn job_whose_payload_comes_after_the_stop_does_not_begin() {
     let storage = faulty.storage();
     let large = Task { name: "a".to_owned(), data: "x".repeat(100_000) };
     let _ = storage.queue::<Task>().await.unwrap().send(&large).await.unwrap();
-    faulty.plan_always(Operation::GetBlob, Fault::DelayBefore(Duration::from_secs(10)));
+    faulty.plan_always(Operation::GetBlob, Fault::DelayBefore(Duration::from_millis(5_500)));
     let handler = async |_: Task| Ok::<(), JobError>(());
     let report = worker(&storage).handle(handler).build().unwrap().run_until(after(5)).await.unwrap();
     assert_eq!((report.completed, report.released), (0, 1), "{report:?}");

@@ -12,7 +12,7 @@ use jobqueue_tests::jobs::{Task, in_memory, worker};
 use serde::{Deserialize, Serialize};
 use tokio::time::{sleep, timeout};
 
-use crate::order::records::{MINUTE, steps};
+use crate::order::records::{MINUTE, run, steps};
 use crate::order::{Step, Watch, handle, logged, send, step};
 
 fn refuse_blobs(faulty: &Faulty) {
@@ -196,4 +196,27 @@ async fn list_without_positions_ends_although_its_payloads_cannot_be_deleted() {
     let sending = timeout(Duration::from_secs(30), queue.send_all(&tasks).in_order().into_future());
     let sent = sending.await.expect("the answers are known").unwrap();
     assert!(sent.iter().all(|sent| sent.as_ref().is_err_and(jobqueue::Error::is_rejected)), "{sent:?}");
+}
+
+// round 31, deliveries 1: the claim of the ended delivery came after the dead letter, and the key stood still.
+#[tokio::test(start_paused = true)]
+async fn claim_of_a_delivery_that_a_stop_has_ended_is_not_made_later() {
+    let storage = logged();
+    send(&steps(&storage).await, &step("a", 0)).await;
+    let slow = Faulty::new(&storage);
+    slow.plan_always(Operation::GetBlob, Fault::DelayBefore(MINUTE));
+    let run_for = async |storage: &Storage, seconds| {
+        let reject = async |_: Step| Err::<(), _>(JobError::dead_letter("never"));
+        let built = worker(storage).handle(reject).build().unwrap();
+        built.run_until(sleep(Duration::from_secs(seconds))).await.unwrap()
+    };
+    let stopped = run_for(&slow.storage(), 5).await;
+    assert_eq!((stopped.released, stopped.abandoned), (1, 0), "{stopped:?}");
+    let next = run_for(&storage, 10).await;
+    assert_eq!(next.dead_lettered, 1, "{next:?}");
+    // The read of the first claim is answered meanwhile.
+    sleep(MINUTE * 2).await;
+    send(&steps(&storage).await, &step("a", 1)).await;
+    let took = run(&storage, &Watch::default(), 1).await;
+    assert!(took < MINUTE, "{took:?}");
 }

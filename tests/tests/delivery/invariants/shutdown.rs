@@ -9,6 +9,7 @@ use jobqueue::storage::Operation;
 use jobqueue::{Context, Event, JobError, Outcome, Queue, Report, Storage, Worker, shutdown_signal};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+use tokio::time::Instant;
 
 const DATABASE: &str = "JOBQUEUE_TEST_SHUTDOWN";
 
@@ -215,4 +216,50 @@ async fn attempt_that_fails_before_a_shutdown_is_counted_while_blobs_hang() {
     faulty.heal();
     let _ = run_for(60).await;
     assert_eq!(attempts.lock().unwrap()[..2], [1, 2]);
+}
+
+/// Stops a worker after five seconds while its only delivery waits for a blob, before its handler. Checks that
+/// the worker soon releases the message, which another worker can have at once.
+async fn assert_released_although_no_blob_comes(faulty: &Faulty) {
+    faulty.plan_always(Operation::GetBlob, Fault::Hang);
+    let began = Instant::now();
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let built = worker(&faulty.storage()).handle(handler).build().unwrap();
+    let report = built.run_until(after(5)).await.unwrap();
+    let took = began.elapsed();
+    assert_eq!((report.released, report.abandoned), (1, 0), "{report:?}");
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    faulty.heal();
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    assert!(queue.receive(Duration::ZERO).await.unwrap().is_some(), "it is visible");
+}
+
+// round 31, deliveries 1: the shutdown waited for its timeout and its grace, and abandoned the message.
+#[tokio::test(start_paused = true)]
+async fn message_whose_payload_does_not_come_is_released_at_the_stop() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&Task { name: "a".into(), data: "x".repeat(100_000) }).await.unwrap();
+    assert_released_although_no_blob_comes(&faulty).await;
+}
+
+// round 31, deliveries 1
+#[tokio::test(start_paused = true)]
+async fn message_whose_checkpoint_does_not_come_is_released_at_the_stop() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    let delivery = queue.receive(Duration::ZERO).await.unwrap().unwrap();
+    delivery.checkpoint(&"p".repeat(50_000)).await.unwrap();
+    delivery.release(Duration::ZERO).await.unwrap();
+    assert_released_although_no_blob_comes(&faulty).await;
+}
+
+// round 31, deliveries 1
+#[tokio::test(start_paused = true)]
+async fn message_in_order_whose_log_does_not_answer_is_released_at_the_stop() {
+    let faulty = Faulty::new(&in_memory());
+    let queue = faulty.storage().queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).in_order().await.unwrap();
+    assert_released_although_no_blob_comes(&faulty).await;
 }
