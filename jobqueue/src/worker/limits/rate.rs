@@ -103,11 +103,12 @@ impl RateLimit {
     /// larger burst, a worker fetches more messages per request.
     #[must_use]
     pub fn burst(self, jobs: u32) -> Self {
-        Self::of(Rate { burst: jobs.max(1), ..self.inner.rate }, None)
+        let rate = Rate { burst: jobs.max(1), ..self.inner.rate };
+        Self::of(rate, self.inner.shared.as_ref().map(|shared| shared.with_rate(rate)))
     }
 
     /// Returns a limiter whose limit all workers of `storage` share that name it: 1 to 200 ASCII letters,
-    /// digits and `-_.=/`. Set the [`burst`](Self::burst) before.
+    /// digits and `-_.=/`.
     ///
     /// Within any time span, the handlers of all processes together begin at most the burst and as many jobs
     /// as the rate allows for the span and two seconds more; on Azure three seconds. Processes may name

@@ -64,6 +64,15 @@ struct RateRecord {
     changed: u64,
 }
 
+impl RateRecord {
+    /// Returns when the whole burst will be available again. If the storage's clock was set back since the
+    /// change, what is spent stays spent, by the new time.
+    fn full_at_now(self, now: u64) -> u64 {
+        let set_back = Some(self.changed.saturating_sub(now)).filter(|by| *by > MAX_ERROR);
+        self.full_at.saturating_sub(set_back.unwrap_or_default())
+    }
+}
+
 /// The rate and its burst.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rate {
@@ -73,31 +82,27 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// Returns the times of up to `wanted` jobs and the record with them, or the time until one can be
-    /// reserved.
+    /// Returns the times of `wanted` jobs, or of a block if that is less, and the record with them. Returns the
+    /// time until they can be reserved if not all of them can now: reserved one by one, the times would cost a
+    /// request each.
     fn reserve(
         self,
         record: Option<RateRecord>,
         now: u64,
         wanted: u32,
     ) -> Result<(Vec<u64>, RateRecord), Duration> {
-        let interval = micros(self.interval).max(1);
-        // If the storage's clock was set back since, what is spent counts from its new time.
-        let set_back =
-            |record: RateRecord| Some(record.changed.saturating_sub(now)).filter(|by| *by > MAX_ERROR);
-        let full_at =
-            record.map_or(0, |record| record.full_at - set_back(record).unwrap_or(0).min(record.full_at));
+        let (interval, count) = (micros(self.interval).max(1), u64::from(wanted.clamp(1, self.max_block())));
+        let full_at = record.map_or(0, |record| record.full_at_now(now));
         let start = full_at.max(now.saturating_sub(micros(CATCH_UP)));
         let burst_time = interval.saturating_mul(u64::from(self.burst));
         let first = start.saturating_add(interval).saturating_sub(burst_time);
-        let latest = now.saturating_add(micros(HORIZON));
-        if first > latest {
-            return Err(Duration::from_micros(first - latest));
+        let time = |place: u64| first.saturating_add(interval.saturating_mul(place));
+        let (last, latest) = (time(count - 1), now.saturating_add(micros(HORIZON)));
+        if last > latest {
+            return Err(Duration::from_micros(last - latest));
         }
-        let count = ((latest - first) / interval).saturating_add(1).min(u64::from(wanted.max(1)));
-        let times = (0..count).map(|place| first.saturating_add(interval.saturating_mul(place))).collect();
         let full_at = start.saturating_add(interval.saturating_mul(count));
-        Ok((times, RateRecord { full_at, changed: now }))
+        Ok(((0..count).map(time).collect(), RateRecord { full_at, changed: now }))
     }
 
     fn max_block(self) -> u32 {
@@ -180,6 +185,11 @@ impl SharedRate {
             state: Mutex::default(),
             reserving: tokio::sync::Mutex::default(),
         })
+    }
+
+    pub(super) fn with_rate(&self, rate: Rate) -> Self {
+        let record = self.record.clone();
+        Self { record, rate, state: Mutex::default(), reserving: tokio::sync::Mutex::default() }
     }
 
     pub(super) fn name(&self) -> &str {

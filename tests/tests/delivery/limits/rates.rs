@@ -83,7 +83,7 @@ async fn workers_share_a_rate_and_use_all_of_it() {
     let (storage, watch) = (in_memory(), Watch::default());
     send(&storage, 300, || Slow { seconds: 3 }).await;
     send(&storage, 300, || Quick { seconds: 0 }).await;
-    let killed = tokio::spawn(sharing(&storage, &watch).run());
+    let killed = tokio::spawn(sharing(&storage, &watch).run_until(std::future::pending()));
     let mut running = JoinSet::new();
     for _ in 0..3 {
         running.spawn(sharing(&storage, &watch).run_until(sleep(SECOND * 40)));
