@@ -81,6 +81,9 @@ pub struct KindLimits {
     pub concurrency: Option<u64>,
     /// The maximum number of jobs of the kind that begin per second, if it is limited.
     pub per_second: Option<f64>,
+    /// The name of the rate, if all workers that name it [share it](crate::worker::RateLimit::across_workers).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared_rate: Option<String>,
 }
 
 impl ListeningQueue {
@@ -104,10 +107,12 @@ impl KindLimits {
         kind: &str,
         kinds: &[&str],
         concurrency: Option<usize>,
-        per_second: Option<f64>,
+        rate: Option<(f64, Option<String>)>,
     ) -> Self {
+        let (per_second, shared_rate) = rate.map_or((None, None), |(rate, name)| (Some(rate), name));
         let aliases = kinds.iter().filter(|name| **name != kind).map(|name| (*name).to_owned()).collect();
-        Self { kind: kind.to_owned(), aliases, concurrency: concurrency.map(|jobs| jobs as u64), per_second }
+        let concurrency = concurrency.map(|jobs| jobs as u64);
+        Self { kind: kind.to_owned(), aliases, concurrency, per_second, shared_rate }
     }
 
     /// Returns whether the limits apply to jobs of this kind.

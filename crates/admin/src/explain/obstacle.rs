@@ -1,5 +1,6 @@
 //! The reasons why a job does not run, from what the storage and the records of workers show.
 
+use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use jobqueue::__internals::WorkerRecord;
@@ -237,10 +238,15 @@ pub(super) fn kind_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option
 /// Returns the rate at which jobs of the kind start, if it is limited on all workers that handle the kind.
 pub(super) fn rate_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option<Obstacle> {
     let mut most = 0.0;
+    let mut shared = BTreeSet::new();
     for worker in workers.iter().filter(|worker| !worker.record.draining) {
         let mut queues = worker.record.queues.iter().filter(|queue| queue.name == message.queue);
         let Some(queue) = queues.find(|queue| queue.takes(&message.kind)) else { continue };
-        most += queue.limits.iter().find(|limits| limits.cover(&message.kind))?.per_second?;
+        let limits = queue.limits.iter().find(|limits| limits.cover(&message.kind))?;
+        let rate = limits.per_second?;
+        if limits.shared_rate.as_ref().is_none_or(|name| shared.insert(name)) {
+            most += rate;
+        }
     }
     let kind = message.kind.escape_debug();
     let text = format!("the rate limit of the kind `{kind}` is {most} jobs a second");

@@ -9,6 +9,7 @@
 mod handler_count;
 mod rate;
 mod settings;
+mod shared_rate;
 mod shares;
 mod slots;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, PutMessage};
-use jobqueue::worker::{HandlerLimits, QueueLimits, RateLimit};
+use jobqueue::worker::{HandlerLimits, QueueLimits};
 use jobqueue::{JobError, QueueMessage, SendOptions, Storage};
 use jobqueue_admin::{DeadLetterFilter, Explanation, JobPlace, JobReference, RawSend};
 use jobqueue_testing::faults::{Call, Fault, Faulty};
@@ -376,24 +376,4 @@ async fn limits_of_queue_and_kind_are_named_when_they_are_reached() {
         };
         let _ = tokio::join!(worker.build().unwrap().run_until(after(60)), looking);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn rate_limit_of_a_kind_is_named() {
-    let storage = in_memory();
-    for name in ["first", "second", "third"] {
-        send(&storage, name, SendOptions::new()).await;
-    }
-    let limits = HandlerLimits::new().rate(&RateLimit::new(1, Duration::from_secs(600)));
-    let worker =
-        present(&storage).concurrency(8).handle(async |_: Task| Ok::<_, JobError>(())).limit::<Task>(limits);
-    let looking = async {
-        sleep(Duration::from_secs(40)).await;
-        let last = JobReference::new("tasks", "third");
-        let (found, codes) = explain(&storage, &last).await;
-        assert_eq!(found.place, JobPlace::Waiting, "{}", found.summary);
-        assert_eq!(codes, vec!["rate_limit"], "{}", found.summary);
-        assert!(found.summary.contains("the rate limit of the kind `task` is"), "{}", found.summary);
-    };
-    let _ = tokio::join!(worker.build().unwrap().run_until(after(60)), looking);
 }
