@@ -16,6 +16,7 @@ mod overrun;
 mod pages;
 mod processes;
 mod records;
+mod resharded;
 mod slow_logs;
 mod storages;
 mod stress;
