@@ -135,7 +135,7 @@ async fn sender_with_a_short_window_is_taken_over_under_its_id() {
 }
 
 /// The first sender does not record its message, and is taken over shortly before that message is delivered.
-// round 31, coordination 2: the window began anew, and a later send joined the job whose first message had run.
+// round 31, coordination 2: the window began anew, and a later send joined a job whose message had run.
 #[tokio::test(start_paused = true)]
 async fn window_of_a_job_that_is_taken_over_ends_before_its_first_message_runs() {
     let storage = in_memory();

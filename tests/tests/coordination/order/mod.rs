@@ -3,6 +3,7 @@
 mod azurite;
 mod backlog;
 mod cancelled;
+mod checkpoints;
 mod costs;
 mod disturbed;
 mod ended;
