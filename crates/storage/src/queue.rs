@@ -200,16 +200,22 @@ pub struct QueueProperties {
     /// The storage's time of the answer; `None` if it does not return it. Ages of messages are measured
     /// against it.
     pub now: Option<SystemTime>,
+    /// True if messages are in former shards of the queue, or in the home queue of a queue with shards. They
+    /// may be delivered after any number of messages that were put later.
+    pub in_former_shards: bool,
 }
 
 impl QueueProperties {
-    /// Returns properties with the given values, and without the storage's time.
+    /// Returns properties with the given values, without the storage's time and without former shards.
     pub fn new(metadata: Metadata, approximate_count: u64) -> Self {
-        Self { metadata, approximate_count, now: None }
+        Self { metadata, approximate_count, now: None, in_former_shards: false }
     }
 
     setters! {
         /// Sets the storage's time.
         with_now(now from Option<SystemTime>);
+
+        /// Sets whether messages are in former shards.
+        with_messages_in_former_shards(in_former_shards: bool);
     }
 }

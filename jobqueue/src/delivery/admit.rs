@@ -94,14 +94,15 @@ impl<'a> Preparation<'a> {
         payload: Option<Result<Bytes, NotRun>>,
     ) -> ControlFlow<NotRun, RunnableJob<'a>> {
         let needs_download = payload.is_none();
-        let hooks_first = needs_download && self.hooks_decide_first();
+        let needs_blob = needs_download || has_stored_checkpoint(self.leased_job);
+        let hooks_first = needs_blob && !matches!(payload, Some(Err(_))) && self.hooks_decide_first();
 
         // 1. End a job that is over. It needs no permit, and ends even if its kind has none left.
         if hooks_first || (needs_download && self.is_known_to_be_over()) {
             self.end_if_over().await?;
         }
 
-        // 2. Ask the hooks that decide before the download.
+        // 2. Ask the hooks that decide before a blob is read.
         if hooks_first {
             self.ask_hooks().await?;
             self.check_may_begin()?;
@@ -135,10 +136,11 @@ impl<'a> Preparation<'a> {
         decoded
     }
 
-    /// Returns whether the hooks are asked before the download of the payload: if the job has a position in a
-    /// FIFO group, or a hook that [decides first](super::hook::Hook::decides_first). Until they admit the
-    /// job, its message may be received many times, and each delivery would download the payload. The hooks
-    /// of other jobs are asked afterwards, because a batch gives a turn only to a message that can be read.
+    /// Returns whether the hooks are asked before a blob is read, with the payload or the checkpoint: if the
+    /// job has a position in a FIFO group, or a hook that [decides first](super::hook::Hook::decides_first).
+    /// Until they admit the job, its message may be received many times, and each delivery would read the
+    /// blob; and a job that is put back for lack of a permit must have taken its turn before. The hooks of
+    /// other jobs are asked afterwards, because a batch gives a turn only to a message that can be read.
     fn hooks_decide_first(&self) -> bool {
         position_of(self.leased_job).is_some() || self.executor.state.decide_first(&self.info)
     }

@@ -130,8 +130,8 @@ pub(crate) trait Hook: fmt::Debug + Send + Sync + 'static {
     /// Returns whether this hook applies to the job. Most jobs have no hooks.
     fn applies_to(&self, job: &JobInfo) -> bool;
 
-    /// Returns whether the hook must admit the job before its payload is fetched. Until then the message may
-    /// be received many times.
+    /// Returns whether the hook must admit the job before its payload or checkpoint is read from a blob. Until
+    /// then the message may be received many times.
     fn decides_first(&self, _: &JobInfo) -> bool {
         false
     }

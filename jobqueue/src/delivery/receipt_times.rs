@@ -9,7 +9,7 @@ use crate::storage::LeasedMessage;
 /// The time at which a message was received, and the time for which the storage hides it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReceiptTimes {
-    pub(super) inserted: SystemTime,
+    pub(crate) inserted: SystemTime,
     /// The time of the request that received the message. It is by the storage's clock, so that workers with
     /// different clocks agree on how long a message has waited. While Service Bus has not shown its time,
     /// it is by this machine's clock.

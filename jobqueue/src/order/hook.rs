@@ -17,7 +17,7 @@ use crate::delivery::{
     is_done_in_order, keep_expected, position_of,
 };
 use crate::error::Error;
-use crate::group_log::{EndState, IN_ORDER, InOrder, LogBlob, OverdueWait, Position, superseded};
+use crate::group_log::{EndState, GRACE, IN_ORDER, InOrder, LogBlob, OverdueWait, Position, superseded};
 use crate::job::JobInfo;
 use crate::queue_core::remove_blobs;
 use crate::storage::StoreErrorKind;
@@ -241,16 +241,15 @@ impl OrderedDelivery<'_> {
     async fn mark_overdue(&self) -> Result<TurnStep, Error> {
         let InOrder { entry, turn } = self.own;
         let core = &self.leased_job.core;
+        let put_back =
+            || TurnStep::Settle(Disposition::Release(core.runtime().jitter(RETRY_DELAY, 0.5..=1.0)));
         // A storage that cannot count messages immediately may take minutes.
         let counted = tokio::select! {
             biased;
             () = self.must_end() => return self.interrupted().await.map(TurnStep::Settle),
-            counted = core.store().queue_properties(&core.name) => counted,
+            counted = self.messages_to_go_round() => counted?,
         };
-        let messages = match counted {
-            Err(error) if error.kind() == StoreErrorKind::Unsupported => UNKNOWN_LENGTH,
-            properties => properties?.approximate_count,
-        };
+        let Some(messages) = counted else { return Ok(put_back()) };
         let queue = OVERDUE_TIMEOUT_PER_MESSAGE.saturating_mul(u32::try_from(messages).unwrap_or(u32::MAX));
         // The overdue message may be hidden for as long as this one.
         let hidden = OVERDUE_TIMEOUT + self.leased_job.times.hidden;
@@ -262,10 +261,30 @@ impl OrderedDelivery<'_> {
         }
         Ok(match self.log.latest().position(&entry, turn, now) {
             Some(Position::Behind { overdue: true, .. } | Position::OtherCopy { overdue: true }) | None => {
-                TurnStep::Settle(Disposition::Release(core.runtime().jitter(RETRY_DELAY, 0.5..=1.0)))
+                put_back()
             }
             Some(_) => TurnStep::Ask,
         })
+    }
+
+    /// Returns the number of messages in the queue. Returns `None` while the overdue message may wait in a
+    /// former shard, behind messages that are older than this one: that this message comes again shows only
+    /// that its own shard has gone round.
+    async fn messages_to_go_round(&self) -> Result<Option<u64>, Error> {
+        let core = &self.leased_job.core;
+        let properties = match core.store().queue_properties(&core.name).await {
+            Err(error) if error.kind() == StoreErrorKind::Unsupported => return Ok(Some(UNKNOWN_LENGTH)),
+            properties => properties?,
+        };
+        if properties.in_former_shards {
+            // The clocks of accounts differ, and for a while senders put messages into former shards.
+            let later = self.leased_job.times.inserted + GRACE;
+            let oldest = core.store().peek(&core.name, 1).await?;
+            if oldest.first().is_some_and(|oldest| oldest.inserted < later) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(properties.approximate_count))
     }
 
     /// Waits for a slot. Returns false if the delivery must end first. A worker without a free slot for long

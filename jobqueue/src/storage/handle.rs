@@ -186,12 +186,18 @@ impl Storage {
         &self.stores.blob_powers
     }
 
-    /// Returns whether `other` keeps its blobs elsewhere, judged by names: another name of the same server
-    /// counts as another storage, as it does for transactions.
-    pub(crate) fn has_other_blobs(&self, other: &Self) -> bool {
+    /// Returns whether `other` keeps its blobs or its queues elsewhere, judged by names: another name of the
+    /// same server counts as another storage, as it does for transactions.
+    pub(crate) fn is_other_than(&self, other: &Self) -> bool {
         let [own, others] = [self, other].map(Self::blob_powers);
         let names = |powers: &BlobPowers| (powers.transaction_place.clone(), powers.address.clone());
-        own.identity != others.identity && names(own) != names(others)
+        let has_other_blobs = own.identity != others.identity && names(own) != names(others);
+        // A storage may have borrowed the blobs of the other one.
+        let queues = |storage: &Self| {
+            let place = storage.queues().powers().transaction_place.clone();
+            place.ok_or_else(|| storage.description().to_owned())
+        };
+        has_other_blobs || queues(self) != queues(other)
     }
 
     /// Returns the leases of the blobs.
@@ -369,8 +375,11 @@ mod tests {
             storage
         };
         let own = storage("db:5432", "shop", "jobqueue");
-        assert!(own.has_other_blobs(&storage("db:5432", "shop", "other")));
-        assert!(own.has_other_blobs(&storage("db:5432", "billing", "jobqueue")));
-        assert!(!own.has_other_blobs(&storage("db:5432", "shop", "jobqueue")));
+        assert!(own.is_other_than(&storage("db:5432", "shop", "other")));
+        assert!(own.is_other_than(&storage("db:5432", "billing", "jobqueue")));
+        let mut same = storage("db:5432", "shop", "jobqueue");
+        assert!(!own.is_other_than(&same));
+        same.stores.description = "other queues with the blobs of the same".into();
+        assert!(own.is_other_than(&same));
     }
 }

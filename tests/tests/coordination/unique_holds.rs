@@ -134,6 +134,32 @@ async fn sender_with_a_short_window_is_taken_over_under_its_id() {
     assert_eq!(first.id(), second.id());
 }
 
+/// The first sender does not record its message, and is taken over shortly before that message is delivered.
+// round 31, coordination 2: the window began anew, and a later send joined a job whose message had run.
+#[tokio::test(start_paused = true)]
+async fn window_of_a_job_that_is_taken_over_ends_before_its_first_message_runs() {
+    let storage = in_memory();
+    let faulty = Faulty::new(&storage);
+    let (dying, other) = (tasks(&faulty.storage()).await, tasks(&storage).await);
+    let puts = faulty.clone();
+    faulty.on(Operation::PutBlob, move |call| {
+        (is_record(call) && puts.calls_of(Operation::Put) > 0).then_some(REFUSED)
+    });
+    let (began, task, window) = (Instant::now(), task("a"), SECOND * 60);
+    let delayed = || SendOptions::new().delay(window * 2);
+    let first = dying.send(&task).unique_for(window).with(delayed()).await.unwrap();
+    let second = other.send(&task).unique_for(window).with(delayed()).await.unwrap();
+    assert!(first.is_sent() && second.is_sent(), "{first:?}, {second:?}");
+    assert_eq!(first.id(), second.id());
+    assert!(began.elapsed() < window * 2, "the first message may have run before the takeover");
+    sleep(window * 2 + SECOND * 5 - began.elapsed()).await;
+    let delivery = other.receive(SECOND).await.unwrap().expect("the first message");
+    assert_eq!(&*delivery.info().id, first.id());
+    delivery.complete().await.unwrap();
+    let third = other.send(&task).unique_for(window).with(delayed()).await.unwrap();
+    assert!(third.is_sent(), "it joined a job that is done");
+}
+
 /// The sender cannot renew its hold, and is taken over while it uploads its payload.
 #[tokio::test(start_paused = true)]
 async fn unique_send_that_was_taken_over_stores_nothing() {

@@ -130,6 +130,22 @@ async fn a_queue_that_was_not_sharded_keeps_its_messages() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn properties_show_messages_in_former_shards() {
+    let setup = Setup::new(2);
+    let sharded = setup.open(1);
+    setup.create(&sharded).await;
+    setup.put(&sharded, 0..3).await;
+    let storage = Storage::from(sharded.stores());
+    let in_former = async || storage.queues().queue_properties(&setup.queue).await.unwrap().in_former_shards;
+    assert!(!in_former().await, "the only queue takes new messages");
+    sharded.reshard(&setup.queue, 4).await.unwrap();
+    assert!(in_former().await);
+    assert_eq!(setup.drain(&sharded).await, texts(0..3));
+    setup.put(&sharded, 3..6).await;
+    assert!(!in_former().await);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_key_has_one_shard_and_others_take_turns() {
     let setup = Setup::new(2);
     let sharded = setup.open(4);

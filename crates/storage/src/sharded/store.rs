@@ -171,11 +171,15 @@ impl QueueStore for ShardedQueues {
     async fn queue_properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {
         let ask = |queues: Arc<Queues>, shard| async move { queues.queue_properties(&shard).await };
         let all = self.ask_all(queue, ask).await?;
+        let targets = self.maps.newest_known(queue).await?.targets(self.maps.home_name());
         let count = all.iter().map(|(_, properties)| properties.approximate_count).sum();
+        let in_former =
+            all.iter().any(|(shard, found)| found.approximate_count > 0 && !targets.contains(shard));
         // The first answer is the home queue's, which holds the metadata.
         let home = all.into_iter().next().map(|(_, home)| (home.metadata, home.now));
         let (metadata, now) = home.unwrap_or_default();
-        Ok(QueueProperties::new(metadata, count).with_now(now))
+        let properties = QueueProperties::new(metadata, count).with_now(now);
+        Ok(properties.with_messages_in_former_shards(in_former))
     }
 
     async fn set_queue_metadata(&self, queue: &QueueName, metadata: &Metadata) -> Result<(), StoreError> {

@@ -96,8 +96,8 @@ impl Batch {
 
 impl<'a, M: QueueMessage> SendRequest<Child<'a, M>> {
     /// Sends the child to `queue`, a queue of the same storage, instead of the queue of its type. A queue of
-    /// another storage is refused, and so is a queue that was opened under another name of its server. A
-    /// child that an earlier start has sent stays where it is.
+    /// another storage is refused, also of one with the same blobs, and so is a queue that was opened under
+    /// another name of its server. A child that an earlier start has sent stays where it is.
     pub fn to(self, queue: &Queue<M>) -> Self {
         let core = Arc::clone(queue.core());
         self.map_target(|child| Child { queue: Some(core), ..child })
@@ -125,8 +125,9 @@ impl<'a, M: QueueMessage> IntoFuture for SendRequest<Child<'a, M>> {
 
 impl<M: QueueMessage, I> SendRequest<Children<'_, M, I>> {
     /// Sends the children to `queue`, a queue of the same storage, instead of the queue of their type: for
-    /// instance to the queue of a tenant. A queue of another storage is refused, and so is a queue that was
-    /// opened under another name of its server. Children that an earlier start has sent stay where they are.
+    /// instance to the queue of a tenant. A queue of another storage is refused, also of one with the same
+    /// blobs, and so is a queue that was opened under another name of its server. Children that an earlier
+    /// start has sent stay where they are.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -30,9 +30,9 @@ impl Batch {
     ) -> BoxFuture<'_, Result<(Arc<QueueCore>, String), Error>> {
         Box::pin(async move {
             let core = match queue {
-                Some(core) if core.storage.has_other_blobs(&self.storage) => {
+                Some(core) if core.storage.is_other_than(&self.storage) => {
                     let text = format!(
-                        "the queue `{}` is in another storage than the batch, where the end of a child would not be recorded",
+                        "the queue `{}` is in another storage than the batch; send the children to a queue of the batch's own storage, whose workers can continue it",
                         core.name
                     );
                     return Err(Error::new(ErrorKind::Invalid, text));

@@ -5,7 +5,7 @@
 //! | none | → pending | nothing to cancel | – |
 //! | pending: its sender may send, or its canceller delete | waits | waits | → sent, → free |
 //! | pending, written by the caller itself: an answer was lost | owns it | owns it | |
-//! | abandoned: pending for too long | → pending under the same id, *taken over* | as sent; a canceller left it, so its message *may be deleted* | → sent, → free |
+//! | abandoned: pending for too long | → pending under the same id with the same window, *taken over* | as sent; a canceller left it, so its message *may be deleted* | → sent, → free |
 //! | sent, within the window | joins the job | → pending, if the message is known | has finished |
 //! | free: the window has passed (to a canceller, five minutes ago), the job is cancelled, or the queue was cleared | → pending | nothing to cancel | – |
 //!
@@ -85,12 +85,12 @@ impl UniqueRecord {
 
     /// Returns the record with the job's position in its FIFO group, and the end of its window.
     pub(super) fn with_position_and_window(self, position: Option<EntryRef>, until: u64) -> Self {
-        Self { position, until, ..self }
+        Self { position, until: until.min(self.until), ..self }
     }
 
-    /// Returns the record with a renewed hold. The message is put later, so its window also ends later.
+    /// Returns the record with a renewed hold. Its window ends later, unless a former sender may have sent.
     pub(super) fn with_pending_until(self, pending_until: u64) -> Self {
-        let later = pending_until.saturating_sub(self.pending_until);
+        let later = if self.taken_over { 0 } else { pending_until.saturating_sub(self.pending_until) };
         Self { pending_until, until: self.until.saturating_add(later), ..self }
     }
 
@@ -139,10 +139,12 @@ impl UniqueRecord {
         match (found.sent, now < found.until) {
             (true, true) => Edit::Keep(Ownership::Other(Some(found.id))),
             (false, _) if !is_abandoned(&found) => Edit::Keep(Ownership::Other(None)),
-            // The owner died and may have sent, so the job stays for its window.
+            // The owner died and may have sent, so the job stays for its window. A longer window could last
+            // until that message has run, and a send that joins it then would be lost.
             (false, true) => {
                 let (id, source) = (found.id, found.source);
-                Edit::Write(Self { id, source, taken_over: true, ..mine.clone() }, Ownership::Mine)
+                let until = found.until;
+                Edit::Write(Self { id, source, until, taken_over: true, ..mine.clone() }, Ownership::Mine)
             }
             (_, false) => Edit::Write(mine.clone(), Ownership::Mine),
         }
@@ -324,15 +326,13 @@ mod tests {
     }
 
     #[test]
-    fn job_that_is_taken_over_keeps_its_id_and_source() {
-        let taken_over = written(claim(Some(pending("first")), HOLD_END));
-        let expected = UniqueRecord {
-            id: "of first".to_owned(),
-            source: "/first".to_owned(),
-            taken_over: true,
-            ..pending("second")
-        };
-        assert_eq!(taken_over, expected);
+    fn job_that_is_taken_over_keeps_its_id_source_and_window() {
+        let first = UniqueRecord { until: HOLD_END + SOON, ..pending("first") };
+        let taken_over = written(claim(Some(first.clone()), HOLD_END));
+        assert!(taken_over.taken_over);
+        assert_eq!(taken_over.id, first.id);
+        assert_eq!(taken_over.source, first.source);
+        assert_eq!(taken_over.with_pending_until(WINDOW_END).until, first.until);
     }
 
     /// Decides the claim of the canceller `canceller`.

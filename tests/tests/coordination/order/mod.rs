@@ -3,6 +3,7 @@
 mod azurite;
 mod backlog;
 mod cancelled;
+mod checkpoints;
 mod costs;
 mod disturbed;
 mod ended;
@@ -16,6 +17,7 @@ mod overrun;
 mod pages;
 mod processes;
 mod records;
+mod resharded;
 mod slow_logs;
 mod storages;
 mod stress;
