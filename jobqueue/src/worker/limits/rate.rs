@@ -12,7 +12,8 @@ use super::shared_rate::{Rate, SharedRate, Turn};
 use crate::clock::WITHOUT_END;
 use crate::delivery::HandlerStart;
 use crate::error::{Error, ErrorKind};
-use crate::storage::Storage;
+use crate::runtime::Runtime;
+use crate::storage::{BlobStore, NameError, Storage};
 use crate::sync::lock;
 
 /// The longest time for which a message that was fetched waits for its rate.
@@ -137,8 +138,17 @@ impl RateLimit {
         if name.len() > 200 {
             return Err(Error::new(ErrorKind::Invalid, "the name of a rate has 1 to 200 characters"));
         }
+        Ok(self.shared_over(storage.blobs(), storage.runtime(), name)?)
+    }
+
+    pub(super) fn shared_over(
+        self,
+        blobs: &Arc<dyn BlobStore>,
+        runtime: &Runtime,
+        name: &str,
+    ) -> Result<Self, NameError> {
         let rate = self.inner.rate;
-        Ok(Self::of(rate, Some(SharedRate::new(storage, name, rate)?)))
+        Ok(Self::of(rate, Some(SharedRate::new(blobs, runtime, name, rate)?)))
     }
 
     fn of(rate: Rate, shared: Option<SharedRate>) -> Self {

@@ -19,16 +19,16 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::error::Error;
 use crate::job::outcome::chain;
 use crate::json_blob::{Edit, JsonBlob, Known, Version};
-use crate::storage::{BlobName, ContainerName, Storage, StoreError, StoreErrorKind};
+use crate::runtime::Runtime;
+use crate::storage::{BlobName, BlobStore, ContainerName, NameError, StoreError, StoreErrorKind};
 use crate::sync::lock;
 
 /// The container of the records of rates.
@@ -177,10 +177,15 @@ pub(super) enum Turn {
 }
 
 impl SharedRate {
-    pub(super) fn new(storage: &Storage, name: &str, rate: Rate) -> Result<Self, Error> {
+    pub(super) fn new(
+        blobs: &Arc<dyn BlobStore>,
+        runtime: &Runtime,
+        name: &str,
+        rate: Rate,
+    ) -> Result<Self, NameError> {
         let name = BlobName::new(ContainerName::new(CONTAINER)?, name)?;
         Ok(Self {
-            record: JsonBlob::new(storage.blobs(), storage.runtime(), name, MAX_RECORD_BYTES),
+            record: JsonBlob::new(blobs, runtime, name, MAX_RECORD_BYTES),
             rate,
             state: Mutex::default(),
             reserving: tokio::sync::Mutex::default(),

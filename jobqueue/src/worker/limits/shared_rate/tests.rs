@@ -12,7 +12,7 @@ use super::{Rate, RateRecord};
 use crate::delivery::HandlerStart;
 use crate::memory;
 use crate::runtime::Runtime;
-use crate::storage::{Operation, Storage, StoreErrorKind};
+use crate::storage::{Operation, StoreErrorKind};
 use crate::sync::lock;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -23,8 +23,9 @@ fn faulty() -> Faulty {
 }
 
 /// Returns the limiter of one process.
-fn process(storage: &Storage, jobs: u32, per: Duration, burst: u32) -> RateLimit {
-    RateLimit::new(jobs, per).burst(burst).across_workers(storage, "provider").unwrap()
+fn process(faulty: &Faulty, jobs: u32, per: Duration, burst: u32) -> RateLimit {
+    let (limit, storage) = (RateLimit::new(jobs, per).burst(burst), faulty.storage());
+    limit.shared_over(storage.blobs(), storage.runtime(), "provider").unwrap()
 }
 
 async fn begin(token: RateToken) -> bool {
@@ -80,8 +81,7 @@ fn assert_bound(begun: &[Instant], per_second: f64, burst: usize) {
 async fn processes_share_one_rate() {
     for (processes, burst) in [(1, 1), (4, 1), (4, 20), (20, 5)] {
         let faulty = faulty();
-        let storage = faulty.storage();
-        let begun = run((0..processes).map(|_| process(&storage, 100, SECOND, burst)), MINUTE).await;
+        let begun = run((0..processes).map(|_| process(&faulty, 100, SECOND, burst)), MINUTE).await;
         assert_bound(&begun, 100.0, burst as usize);
         let expected = 6_000 + burst as usize;
         assert!(begun.len().abs_diff(expected) <= expected / 50, "{processes}: {}", begun.len());
@@ -91,8 +91,7 @@ async fn processes_share_one_rate() {
 #[tokio::test(start_paused = true)]
 async fn rate_is_used_by_whoever_has_work_and_costs_two_requests_a_second() {
     let faulty = faulty();
-    let storage = faulty.storage();
-    let (busy, idle) = (process(&storage, 100, SECOND, 1), process(&storage, 100, SECOND, 1));
+    let (busy, idle) = (process(&faulty, 100, SECOND, 1), process(&faulty, 100, SECOND, 1));
     let end = Instant::now() + MINUTE;
     let polls = async {
         while Instant::now() < end {
@@ -109,8 +108,7 @@ async fn rate_is_used_by_whoever_has_work_and_costs_two_requests_a_second() {
 #[tokio::test(start_paused = true)]
 async fn slow_rates_lose_no_turn() {
     let faulty = faulty();
-    let storage = faulty.storage();
-    let begun = run((0..3).map(|_| process(&storage, 1, MINUTE, 1)), 30 * MINUTE).await;
+    let begun = run((0..3).map(|_| process(&faulty, 1, MINUTE, 1)), 30 * MINUTE).await;
     assert_bound(&begun, 1.0 / 60.0, 1);
     assert!((30..=31).contains(&begun.len()), "{}", begun.len());
     for pair in begun.windows(2) {
@@ -121,10 +119,9 @@ async fn slow_rates_lose_no_turn() {
 #[tokio::test(start_paused = true)]
 async fn killed_process_takes_a_block_with_it() {
     let faulty = faulty();
-    let storage = faulty.storage();
-    let killed = run([process(&storage, 100, SECOND, 1)], 10 * SECOND).await;
+    let killed = run([process(&faulty, 100, SECOND, 1)], 10 * SECOND).await;
     let ended = Instant::now();
-    let next = run([process(&storage, 100, SECOND, 1)], 10 * SECOND).await;
+    let next = run([process(&faulty, 100, SECOND, 1)], 10 * SECOND).await;
     assert!(next[0] - ended <= SECOND, "{:?}", next[0] - ended);
     assert!(next.len() >= 900, "{}", next.len());
     assert_bound(&[killed, next].concat(), 100.0, 1);
@@ -134,8 +131,7 @@ async fn killed_process_takes_a_block_with_it() {
 async fn nothing_begins_while_the_record_cannot_be_changed() {
     for fault in [Fault::Refuse(StoreErrorKind::Unavailable), Fault::Hang] {
         let faulty = faulty();
-        let storage = faulty.storage();
-        let limit = process(&storage, 10, SECOND, 1);
+        let limit = process(&faulty, 10, SECOND, 1);
         let before = run([limit.clone()], 10 * SECOND).await;
         faulty.plan_always(Operation::PutBlob, fault);
         let during = run([limit.clone()], MINUTE).await;
@@ -150,11 +146,10 @@ async fn nothing_begins_while_the_record_cannot_be_changed() {
 #[tokio::test(start_paused = true)]
 async fn lost_answers_repeat_no_time() {
     let faulty = faulty();
-    let storage = faulty.storage();
     faulty.on(Operation::PutBlob, |call| {
-        (call.nth % 3 == 0).then_some(Fault::LoseAnswer(StoreErrorKind::Timeout))
+        (call.nth % 3 == 0).then_some(Fault::DropAnswer(StoreErrorKind::Timeout))
     });
-    let begun = run((0..3).map(|_| process(&storage, 50, SECOND, 1)), MINUTE).await;
+    let begun = run((0..3).map(|_| process(&faulty, 50, SECOND, 1)), MINUTE).await;
     assert_bound(&begun, 50.0, 1);
     assert!(begun.len() > 2_000, "{}", begun.len());
 }
