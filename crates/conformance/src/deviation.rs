@@ -75,7 +75,7 @@ impl Deviation {
                 ("update::extends_the_lease", "it became visible all the same"),
                 ("update::does_not_prolong_life", EXPIRED),
                 // No request can shorten a lock that continues.
-                ("subscriptions::notify_of_a_release_with_a_delay", "no notification came"),
+                ("announcements::notify_of_a_release_with_a_delay", "no notification came"),
             ],
             Self::RenewalKeepsReceipt => &[
                 ("update::gives_a_new_receipt", "the old receipt again"),

@@ -26,6 +26,7 @@ mod check;
 #[macro_use]
 mod promise;
 
+mod announcements;
 mod blobs;
 mod deviation;
 mod fixture;
@@ -48,7 +49,7 @@ pub use subject::Subject;
 /// Returns all promises, in the order of the port's operations.
 pub fn promises() -> &'static [Promise] {
     static ALL: LazyLock<Vec<Promise>> = LazyLock::new(|| {
-        [queues::all(), subscribe::PROMISES.to_vec(), blobs::all(), leases::all(), journal::PROMISES.to_vec()]
+        [queues::all(), subscribe::PROMISES.to_vec(), announcements::PROMISES.to_vec(), blobs::all(), leases::all(), journal::PROMISES.to_vec()]
             .concat()
     });
     &ALL

@@ -18,9 +18,9 @@ pub(crate) async fn arrives(subscription: &mut Subscription) -> Result<(), Broke
 
 /// Returns a subscription without pending notifications. A storage may notify a new subscription once without
 /// a cause, which would hide a missing notification later.
-async fn quiet_subscription(queue: &TestQueue) -> Result<Subscription, Broken> {
+pub(crate) async fn quiet_subscription(queue: &TestQueue) -> Result<Subscription, Broken> {
     let mut subscription = subscription(queue)?;
-    queue.put_with(PutMessage::new("before").with_visibility_delay(LONG_TIMEOUT)).await?;
+    queue.put_and_get("before", LONG_TIMEOUT).await?;
     arrives(&mut subscription).await?;
     drain(&mut subscription).await;
     Ok(subscription)
@@ -58,22 +58,6 @@ promises! { "subscriptions" if |storage| storage.queues().powers().arrivals.is_s
         let message = queue.put_and_get("text", LONG_TIMEOUT).await?.message;
         let mut subscription = quiet_subscription(&queue).await?;
         queue.update(&message, secs(0)).await?;
-        arrives(&mut subscription).await?;
-    }
-
-    /// A put with a delay notifies the subscribers, because they may be waiting for longer than the delay.
-    async fn notify_of_a_delayed_put(subject, queue) {
-        let mut subscription = quiet_subscription(&queue).await?;
-        let delayed = PutMessage::new("text").with_visibility_delay(secs(60));
-        queue.store.put(&queue.name, delayed).await?;
-        arrives(&mut subscription).await?;
-    }
-
-    /// Shortening a lease notifies the subscribers, because they may be waiting for its former end.
-    async fn notify_of_a_release_with_a_delay(subject, queue) {
-        let message = queue.put_and_get("text", LONG_TIMEOUT).await?.message;
-        let mut subscription = quiet_subscription(&queue).await?;
-        queue.update(&message, secs(60)).await?;
         arrives(&mut subscription).await?;
     }
 

@@ -78,7 +78,7 @@ pub use message::{
 };
 pub use metadata::{MAX_METADATA_BYTES, Metadata};
 pub use name::{BlobName, ContainerName, DEAD_LETTER_SUFFIX, NameError, QueueName};
-pub use notifier::{Notifier, Subscription};
+pub use notifier::{Notifier, Notifiers, Subscription};
 pub use observer::{StorageObserver, StorageRequest};
 pub use operation::Operation;
 pub use powers::{

@@ -1,10 +1,14 @@
 //! Wakes callers that wait for messages of a queue.
 
+use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
+
+use crate::name::QueueName;
+use crate::sync::lock;
 
 /// The sending side of notifications; each queue of a storage has a notifier. Cheap to clone.
 #[derive(Debug, Default)]
@@ -75,6 +79,29 @@ impl Notifier {
     pub fn subscribe(&self) -> Subscription {
         let heard = self.0.count.load(Ordering::Acquire);
         Subscription(vec![Listener::new(&self.0, heard)])
+    }
+}
+
+/// The notifiers of a process for the queues to which it has subscribed.
+#[derive(Debug, Default)]
+pub struct Notifiers(Mutex<HashMap<QueueName, Notifier>>);
+
+impl Notifiers {
+    /// Returns no notifiers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Returns a subscription to a queue.
+    pub fn subscribe(&self, queue: &QueueName) -> Subscription {
+        lock(&self.0).entry(queue.clone()).or_default().subscribe()
+    }
+
+    /// Wakes the subscriptions to a queue.
+    pub fn notify(&self, queue: &QueueName) {
+        if let Some(notifier) = lock(&self.0).get(queue) {
+            notifier.notify();
+        }
     }
 }
 

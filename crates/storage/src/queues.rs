@@ -191,6 +191,11 @@ impl Queues {
         self.powers.arrivals.as_ref().map(|arrivals| arrivals.subscribe(queue))
     }
 
+    /// Returns whether a subscription also wakes for messages of other processes.
+    pub fn announces_all(&self) -> bool {
+        self.powers.arrivals.as_ref().is_some_and(|arrivals| arrivals.announces_all())
+    }
+
     /// Returns a future that resolves once no message arrives without a further get; `None` for a store that
     /// sends messages only in answer to a get.
     pub fn stop_deliveries(&self, queue: &QueueName) -> Option<DeliveriesStopped> {

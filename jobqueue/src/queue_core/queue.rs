@@ -266,6 +266,7 @@ impl QueueCore {
 
     /// Returns the pauses between requests to an empty queue, of at most `max` each.
     pub(crate) fn idle(&self, max: Duration) -> Idle {
-        Idle::new(self.runtime().clone(), self.store().subscribe(&self.name), max)
+        let store = self.store();
+        Idle::new(self.runtime().clone(), store.subscribe(&self.name), store.announces_all(), max)
     }
 }

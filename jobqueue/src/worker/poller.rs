@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn failures_and_probes_limit_a_round_to_one_message() {
-        let idle = Idle::new(Runtime::new(), None, Duration::from_secs(5));
+        let idle = Idle::new(Runtime::new(), None, false, Duration::from_secs(5));
         let mut pace = Pace { idle, failures: 1, was_full: true };
         assert_eq!(pace.max_slots(Permit::Closed), 1);
         pace.failures = 0;

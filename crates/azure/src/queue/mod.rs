@@ -24,9 +24,9 @@ use super::pipeline::{PLACEHOLDER, RECEIPT};
 use super::{probe, xml};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
-    Access, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, MessageRef, Metadata,
+    Access, Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, MessageRef, Metadata, Notifiers,
     PeekedMessage, Permissions, PopReceipt, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties,
-    QueueStore, Received, StoreError, StoreErrorKind, UpdateMessage, Updated, put_each,
+    QueueStore, Received, StoreError, StoreErrorKind, Subscription, UpdateMessage, Updated, put_each,
 };
 
 /// The number of concurrent requests of `put_all` and of `delete_all`: the service has no bulk operations.
@@ -51,11 +51,13 @@ const CLEAR_ROUNDS: u32 = 60;
 #[derive(Debug)]
 pub(super) struct AzureQueues {
     connection: Arc<Connection>,
+    /// Woken by the puts and releases of this process: the service announces no messages.
+    own_messages: Arc<Notifiers>,
 }
 
 impl AzureQueues {
     pub(super) fn new(connection: Arc<Connection>) -> Self {
-        Self { connection }
+        Self { connection, own_messages: Arc::default() }
     }
 }
 
@@ -162,7 +164,11 @@ impl QueueStore for AzureQueues {
             };
             self.connection.queue(queue)?.send_message(body.into(), Some(options)).await
         });
-        answer::stored(call, xml::read_messages(put.await?.body()))
+        let stored = answer::stored(call, xml::read_messages(put.await?.body()))?;
+        if delay == 0 {
+            self.own_messages.notify(queue);
+        }
+        Ok(stored)
     }
 
     async fn get(&self, queue: &QueueName, options: GetMessages) -> Result<Received, StoreError> {
@@ -221,6 +227,9 @@ impl QueueStore for AzureQueues {
             queue.update_message(message.id.as_str(), PLACEHOLDER, visibility, Some(options)).await
         });
         let answer = update.await?;
+        if visibility == 0 {
+            self.own_messages.notify(queue);
+        }
         let headers = answer.headers();
         let receipt = headers
             .get_optional_str(&RECEIPT)
@@ -266,6 +275,7 @@ impl QueueStore for AzureQueues {
             guarantees: Guarantees { counts_deliveries: true, ..Guarantees::default() },
             batches: Some(Arc::clone(&self) as _),
             permissions: Some(Arc::clone(&self) as _),
+            arrivals: Some(Arc::clone(&self) as _),
             detach: Some(self),
             ..QueuePowers::default()
         }
@@ -304,7 +314,18 @@ impl Permissions<QueueName> for AzureQueues {
 
 impl Detach<dyn QueueStore> for AzureQueues {
     fn detached(&self) -> Arc<dyn QueueStore> {
-        Arc::new(Self { connection: self.connection.detached() })
+        let own_messages = Arc::clone(&self.own_messages);
+        Arc::new(Self { connection: self.connection.detached(), own_messages })
+    }
+}
+
+impl Arrivals for AzureQueues {
+    fn subscribe(&self, queue: &QueueName) -> Subscription {
+        self.own_messages.subscribe(queue)
+    }
+
+    fn announces_all(&self) -> bool {
+        false
     }
 }
 

@@ -157,6 +157,10 @@ impl Arrivals for ShardedQueues {
         all
     }
 
+    fn announces_all(&self) -> bool {
+        self.maps.options.accounts.iter().all(|(_, storage)| storage.queues.announces_all())
+    }
+
     fn stop_deliveries(&self, queue: &QueueName) -> Option<DeliveriesStopped> {
         self.in_known_shards(queue, Queues::stop_deliveries)
     }

@@ -1,9 +1,8 @@
 //! The queue half of the port over shards.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
@@ -13,9 +12,8 @@ use super::maps::Maps;
 use super::place::{inner, outer_id};
 use crate::name::QueueName;
 use crate::rules::limits;
-use crate::sync::lock;
 use crate::{
-    Created, ExpiredReceipt, GetMessages, MessageRef, Metadata, Notifier, Operation, PeekedMessage,
+    Created, ExpiredReceipt, GetMessages, MessageRef, Metadata, Notifiers, Operation, PeekedMessage,
     PutMessage, PutOutcome, QueuePowers, QueueProperties, QueueStore, Queues, Received, StoreError,
     StoreErrorKind as K, Stores, Subscription, UpdateMessage, Updated,
 };
@@ -30,12 +28,12 @@ pub(super) struct ShardedQueues {
     pub(super) maps: Maps,
     /// The counter that chooses the next shard in turn.
     pub(super) turn: AtomicUsize,
-    notifiers: Mutex<HashMap<QueueName, Notifier>>,
+    notifiers: Notifiers,
 }
 
 impl ShardedQueues {
     pub(super) fn over(maps: Maps) -> Self {
-        Self { maps, turn: AtomicUsize::new(0), notifiers: Mutex::default() }
+        Self { maps, turn: AtomicUsize::new(0), notifiers: Notifiers::new() }
     }
 
     pub(super) fn home(&self) -> &Stores {
@@ -44,13 +42,11 @@ impl ShardedQueues {
 
     /// Returns a subscription to the messages that this process puts.
     pub(super) fn own_subscription(&self, queue: &QueueName) -> Subscription {
-        lock(&self.notifiers).entry(queue.clone()).or_default().subscribe()
+        self.notifiers.subscribe(queue)
     }
 
     fn notify(&self, queue: &QueueName) {
-        if let Some(notifier) = lock(&self.notifiers).get(queue) {
-            notifier.notify();
-        }
+        self.notifiers.notify(queue);
     }
 
     /// Returns all known shards, even while the map cannot be read.
