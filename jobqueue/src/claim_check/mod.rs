@@ -205,13 +205,13 @@ impl ClaimChecks {
 
     /// Deletes the blob of `reference`, for a message of `queue`. Retries a throttled request for some time.
     /// A missing blob is not an error. The blob of another queue is not deleted, because references come from
-    /// messages, which are untrusted.
+    /// messages, which are untrusted; nor is a blob that several messages may share.
     pub(crate) async fn remove(
         &self,
         queue: &QueueName,
         reference: &StoredReference,
     ) -> Result<(), StoreError> {
-        if !is_own(queue, reference) {
+        if !is_own(queue, reference) || reference.is_shared() {
             return Ok(());
         }
         let (name, _) = self.blob(reference, None).map_err(|e| invalid(e, reference))?;

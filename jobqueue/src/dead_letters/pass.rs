@@ -279,6 +279,8 @@ impl DeadLetterQueue {
             None => LetterClaim::Repeated,
         };
         let discarded = match claim {
+            // The letter that this pass has handled needs no blobs.
+            LetterClaim::Copy if task.is_copy => Some(self.discard(held).await),
             LetterClaim::Copy => Some(self.discard_copy(held).await),
             // The redrive that put the job back has copied its blobs, whatever their size.
             LetterClaim::Repeated

@@ -14,7 +14,7 @@ use crate::envelope::{
 };
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{forget_message, is_in_order, renumber, restamp};
-use crate::queue_core::{MAX_COPIED_BYTES, copy_blobs, payload_error, remove_blobs};
+use crate::queue_core::{CopyName, MAX_COPIED_BYTES, copy_blobs, payload_error, remove_blobs};
 use crate::send::send_error;
 use crate::storage::{
     Certainty, ExpiredReceipt, MessageId, MessageRef, PutMessage, StoreError, StoreErrorKind, Tries,
@@ -23,6 +23,8 @@ use crate::storage::{
 /// The time that must be left of the lease of a letter when its job is put back, so that the letter can be
 /// deleted.
 const DELETION_RESERVE: Duration = Duration::from_secs(2);
+/// The number of puts with an unknown outcome after which the messages of further puts share their blobs.
+const MAX_DOUBTS_WITH_OWN_BLOBS: u32 = 2;
 
 /// The new message of a redriven job, and the blobs that were written for it.
 struct RevivedJob {
@@ -46,13 +48,16 @@ impl DeadLetterQueue {
     /// # Errors
     /// The error, and the certainty that the job is in its queue.
     pub(crate) async fn put_back(&self, held: &HeldLetter) -> Result<Option<Error>, (Certainty, Error)> {
-        let mut tries = Tries::brief(self.core.runtime(), 1, 2);
+        let (mut tries, mut doubts) = (Tries::brief(self.core.runtime(), 1, 2), 0);
         // Not the id of the job: a storage that detects duplicates would drop a job that was sent shortly
         // before.
         let id: Arc<str> = self.core.runtime().uuid_v4().to_string().into();
         loop {
             let certainty = if tries.is_in_doubt() { Certainty::Unknown } else { Certainty::NotApplied };
-            let revived = self.revive(held).await;
+            // A busy storage may leave the outcome of many puts unknown.
+            let is_shared = doubts >= MAX_DOUBTS_WITH_OWN_BLOBS;
+            let name = if is_shared { CopyName::SharedFor(held.message.id.as_str()) } else { CopyName::New };
+            let revived = self.revive(held, name).await;
             let RevivedJob { text, key, group, blobs } = revived.map_err(|error| (certainty, error))?;
             if Instant::now() + DELETION_RESERVE >= held.until {
                 remove_blobs(&self.core, &self.core.name, blobs).await;
@@ -65,7 +70,8 @@ impl DeadLetterQueue {
                 Ok(_) => break,
                 Err(error) => error,
             };
-            // Otherwise a stored message may need the blobs; the next attempt writes new ones.
+            doubts += u32::from(error.is_ambiguous());
+            // Otherwise a stored message may need the blobs.
             if error.certainty() == Certainty::NotApplied {
                 remove_blobs(&self.core, &self.core.name, blobs).await;
             }
@@ -97,13 +103,9 @@ impl DeadLetterQueue {
         self.delete_with(held, held.references()).await
     }
 
-    /// Deletes a copy of a dead letter. A blob that is too large to be copied stays: it belongs to the
-    /// original message, and the other letter refers to it too. If a worker with a higher limit has copied
-    /// the blob, a sweep removes the copy.
+    /// Deletes a copy of a letter that may still exist. Their blobs stay, because both letters refer to them.
     pub(super) async fn discard_copy(&self, held: &HeldLetter) -> Result<Option<Error>, (Certainty, Error)> {
-        let mut own = held.references();
-        own.retain(|reference| reference.size <= MAX_COPIED_BYTES);
-        self.delete_with(held, own).await
+        self.delete_with(held, Vec::new()).await
     }
 
     async fn delete_with(
@@ -157,7 +159,7 @@ impl DeadLetterQueue {
         })
     }
 
-    async fn revive(&self, held: &HeldLetter) -> Result<RevivedJob, Error> {
+    async fn revive(&self, held: &HeldLetter, name: CopyName<'_>) -> Result<RevivedJob, Error> {
         // Another program may have set the group on the message, and not in the text.
         let stored_group = held.group.clone().filter(|_| self.core.orders_groups);
         let mut envelope = match self.content(held).await? {
@@ -166,7 +168,7 @@ impl DeadLetterQueue {
             }
             LetterContent::Job(dead) => self.reset(*dead, held),
         };
-        let copied = copy_blobs(&self.core, &self.name, &mut envelope, u64::MAX).await?;
+        let copied = copy_blobs(&self.core, &self.name, &mut envelope, u64::MAX, name).await?;
         let mut blobs = copied.new;
         let fitted = match copied.lacking {
             Some(lacking) => Err(payload_error(lacking)),

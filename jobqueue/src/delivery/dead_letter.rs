@@ -18,7 +18,7 @@ use crate::event::Event;
 use crate::group_log::EndState;
 use crate::job::outcome::chain;
 use crate::lease::LeaseError;
-use crate::queue_core::{CopiedBlobs, MAX_COPIED_BYTES, copy_blobs, ensure, remove_blobs};
+use crate::queue_core::{CopiedBlobs, CopyName, MAX_COPIED_BYTES, copy_blobs, ensure, remove_blobs};
 use crate::storage::{
     Certainty, DeadLetterCause, DeadLetterMessage, MAX_MESSAGES, PutMessage, QueueName, Queues,
     StoreErrorKind,
@@ -206,12 +206,19 @@ async fn store_copy(
     }
 }
 
-/// Stores the blobs of a dead letter, which never expire, and returns its text.
+/// Stores the blobs of a dead letter, which never expire, and returns its text. All deliveries after the one
+/// that has recorded the end use the same copies: while the outcome of the puts is unknown, each of them puts
+/// the letter again.
 async fn store_blobs_and_render(
     job: &LeasedJob,
     envelope: &mut Envelope,
 ) -> Result<(String, CopiedBlobs), Error> {
-    let mut copied = copy_blobs(&job.core, &job.core.name, envelope, MAX_COPIED_BYTES).await?;
+    let is_recorded_before = |event: &Envelope| {
+        event.dead_letter.as_ref().is_some_and(|note| note.deliveries != job.dequeue_count)
+    };
+    let is_repeated = job.with_envelope(is_recorded_before).unwrap_or(false);
+    let name = if is_repeated { CopyName::For(job.lease.message_id().as_str()) } else { CopyName::New };
+    let mut copied = copy_blobs(&job.core, &job.core.name, envelope, MAX_COPIED_BYTES, name).await?;
     match job.render_and_store_blobs(envelope, None).await {
         Ok(rendered) => {
             copied.new.extend(rendered.blobs.into_iter().map(|(reference, _)| reference));

@@ -1,20 +1,34 @@
 //! Deletes the blobs of a message, and copies them for a copy of the message. A blob belongs to exactly one
-//! message, and may be deleted with it.
+//! message, and may be deleted with it, unless its reference says that messages share it.
 
 use super::queue::QueueCore;
 use crate::claim_check::PayloadError;
 use crate::envelope::{Checkpoint, Envelope, Payload, StoredReference};
 use crate::error::Error;
-use crate::storage::QueueName;
+use crate::storage::{QueueName, StoreErrorKind};
 
 #[derive(Debug, Default)]
 pub(crate) struct CopiedBlobs {
     /// The blobs of the original, which the copy does not need.
     pub(crate) old: Vec<StoredReference>,
+    /// The blobs with [new names](CopyName::New): nothing else refers to them if the copy of the message is
+    /// not stored.
     pub(crate) new: Vec<StoredReference>,
     /// The reason why a blob can never be copied. The copy of the message then refers to the blob of the
     /// original.
     pub(crate) lacking: Option<PayloadError>,
+}
+
+/// The name of the copy of a blob.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum CopyName<'h> {
+    New,
+    /// The same name for each copy that is made for this holder, so that a change whose outcome is unknown
+    /// leaves one copy, however often it is repeated. The copy stays if a try fails, because another try may
+    /// need it.
+    For(&'h str),
+    /// Like [`For`](Self::For), for a holder that may put several messages: none of them owns the copy.
+    SharedFor(&'h str),
 }
 
 /// The maximum size of a blob that a delivery copies, because a producer must not be able to exhaust a
@@ -26,23 +40,26 @@ pub(crate) const MAX_COPIED_BYTES: u64 = 256 * 1024 * 1024;
 /// larger. The envelope keeps its reference to a blob that can never be read, as evidence.
 ///
 /// # Errors
-/// A blob cannot be read or written now. No copy is left behind.
+/// A blob cannot be read or written now. No copy with a new name is left behind.
 pub(crate) async fn copy_blobs(
     core: &QueueCore,
     queue: &QueueName,
     envelope: &mut Envelope,
     limit: u64,
+    name: CopyName<'_>,
 ) -> Result<CopiedBlobs, Error> {
     let mut copied = CopiedBlobs::default();
     for old in envelope.references() {
         if copied.old.contains(&old) {
             continue;
         }
-        match copy_blob(core, queue, &old, limit).await {
+        match copy_blob(core, queue, &old, limit, name).await {
             Ok(Ok(new)) => {
                 refer(envelope, &old, &new);
                 copied.old.push(old);
-                copied.new.push(new);
+                if matches!(name, CopyName::New) {
+                    copied.new.push(new);
+                }
             }
             Ok(Err(permanent)) => copied.lacking = Some(permanent),
             Err(error) => {
@@ -60,6 +77,7 @@ async fn copy_blob(
     queue: &QueueName,
     old: &StoredReference,
     limit: u64,
+    name: CopyName<'_>,
 ) -> Result<Result<StoredReference, PayloadError>, Error> {
     let checks = &core.claim_checks;
     let (data, _copying) = match checks.load_for_copy(queue, old, limit).await {
@@ -67,12 +85,22 @@ async fn copy_blob(
         Err(PayloadError::Unreadable(error)) => return Err(error.into()),
         Err(permanent) => return Ok(Err(permanent)),
     };
-    let new = checks.reference(&core.name, &data);
-    if let Err(error) = checks.store(&new, data, None).await {
-        remove_blobs(core, &core.name, vec![new]).await;
-        return Err(error.into());
+    let new = match name {
+        CopyName::New => checks.reference(&core.name, &data),
+        CopyName::For(holder) => old.copy_for(&core.name, holder),
+        CopyName::SharedFor(holder) => old.copy_for(&core.name, holder).shared(),
+    };
+    let stored = checks.store(&new, data, None).await;
+    match (stored, name) {
+        (Ok(()), _) => Ok(Ok(new)),
+        (Err(error), CopyName::New) => {
+            remove_blobs(core, &core.name, vec![new]).await;
+            Err(error.into())
+        }
+        // An earlier try has written this copy.
+        (Err(error), _) if error.kind() == StoreErrorKind::BlobAlreadyExists => Ok(Ok(new)),
+        (Err(error), _) => Err(error.into()),
     }
-    Ok(Ok(new))
 }
 
 /// Deletes unreferenced blobs of a message of `queue`. If that fails, a sweep deletes them later.

@@ -13,9 +13,9 @@ use crate::error::Error;
 use crate::event::Event;
 use crate::group_log::{self, Announced, Announcement, Confirmation};
 use crate::queue_core::QueueCore;
-use crate::storage::Certainty;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use crate::storage::MessageRef;
+use crate::storage::{Certainty, StoreError};
 use crate::trace::OpenSpan;
 
 /// Stores a prepared message: first its blob, then its position in its FIFO group, then the message.
@@ -152,6 +152,9 @@ pub(super) async fn store_blob(
     let Some((reference, data)) = prepared.blob.as_deref() else { return Ok(started) };
     let give_up = started + SEND_BUDGET;
     let stored = core.claim_checks.store_by(give_up, reference, data.clone(), prepared.expires).await;
-    // The message was not put, whether its blob is stored or not.
+    // The message is not put, whether its blob is stored or not.
+    if stored.as_ref().is_err_and(StoreError::is_ambiguous) {
+        remove_unsent(core, [prepared]).await;
+    }
     stored.map(|_| Instant::now()).map_err(|error| send_error(error, Certainty::NotApplied))
 }

@@ -1,8 +1,8 @@
 //! Puts messages until the storage has accepted them or their send budget is used up.
 //!
 //! Throttled messages are put again together while the budget lasts, after the longest wait that the storage
-//! requested. A message whose answer was lost is put once more. All copies of a message have the same id;
-//! each has its own payload blob.
+//! requested. A message whose answer was lost is put once more. All copies of a message have the same id; the
+//! first two have payload blobs of their own.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::prepare::Prepared;
-use super::resend::{remove_unsent, resend_of};
+use super::resend::{remove_resent, remove_unsent, resend_of};
 use crate::error::{Error, ErrorKind};
 pub(super) use crate::group_log::SEND_BUDGET;
 use crate::queue_core::QueueCore;
@@ -27,13 +27,15 @@ const MAX_RESENDS: u32 = 4;
 struct PendingPut<'p> {
     prepared: &'p Prepared,
     tries: Tries,
+    /// The number of attempts that may have stored the message.
+    doubts: u32,
 }
 
 impl<'p> PendingPut<'p> {
     fn new(core: &QueueCore, prepared: &'p Prepared, started: Instant) -> Self {
         let give_up = started + SEND_BUDGET;
         let tries = Tries::until(core.runtime(), give_up, MAX_RESENDS_IN_DOUBT, MAX_RESENDS);
-        Self { prepared, tries }
+        Self { prepared, tries, doubts: 0 }
     }
 
     fn stored(&self, outcome: PutOutcome) -> StoredMessage {
@@ -124,15 +126,20 @@ async fn put_failed(
     started: Instant,
 ) -> Result<(Duration, PutMessage), Error> {
     let in_doubt = error.is_ambiguous();
+    pending.doubts += u32::from(in_doubt);
     let wait = match pending.tries.pause(error) {
         Ok(wait) => wait,
         Err(error) => {
+            // Only a request for the first message may have been applied.
+            if !in_doubt && pending.doubts == 1 && pending.prepared.blob.is_some() {
+                remove_resent(core, put).await;
+            }
             let certainty = error.certainty();
             return Err(send_error(error, certainty));
         }
     };
     let next = if in_doubt {
-        resend_of(core, pending.prepared, put, started + SEND_BUDGET).await?
+        resend_of(core, pending.prepared, put, pending.doubts, started + SEND_BUDGET).await?
     } else {
         put.clone()
     };

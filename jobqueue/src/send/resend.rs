@@ -1,8 +1,9 @@
-//! Sends a message again after its first request got no answer. Two messages of the job may then exist, and
-//! each needs its own payload.
+//! Sends a message again after the outcome of its first request is unknown. Two messages of the job may then
+//! exist, and each needs its own payload.
 //!
 //! A blob belongs to one message: the process that ends a message may delete its blob without checking for
-//! other messages.
+//! other messages. A busy storage may leave the outcome of many requests unknown, so the third and all
+//! further messages share one blob, which no message deletes.
 
 use std::time::Duration;
 
@@ -13,12 +14,16 @@ use tokio::time::{Instant, timeout};
 use super::prepare::Prepared;
 use super::put::send_error;
 use crate::envelope::headers::batch::COPY;
-use crate::envelope::{Envelope, EnvelopeError, Parsed, Payload, encoding_of, parse, to_wire};
+use crate::envelope::{
+    Envelope, EnvelopeError, Parsed, Payload, StoredReference, encoding_of, parse, to_wire,
+};
 use crate::error::{Error, ErrorKind};
 use crate::group_log::restamp;
 use crate::queue_core::{QueueCore, remove_blobs};
 use crate::storage::{Certainty, PutMessage};
 
+/// The number of requests with an unknown outcome after which all further messages share one blob.
+const MAX_DOUBTS_WITH_OWN_BLOBS: u32 = 2;
 /// The maximum number of payloads that are deleted at the same time.
 const CONCURRENT_DELETIONS: usize = 4;
 /// The time limit for the deletion of all payloads of a send.
@@ -34,9 +39,10 @@ pub(crate) fn mark_copy(event: &mut Envelope) -> Result<bool, EnvelopeError> {
     Ok(is_child)
 }
 
-/// Returns the message to put after `put`, which may or may not be stored: the same event, with its payload
-/// in another blob, which is stored before `give_up`. A message of a FIFO group gets another copy number, and
-/// a child of a batch is marked as a copy.
+/// Returns the message to put after `put`, the last of `doubts` messages that may or may not be stored: the
+/// same event, with its payload in another blob, which is stored before `give_up`, or in the one that further
+/// messages share. A message of a FIFO group gets another copy number, and a child of a batch is marked as a
+/// copy.
 ///
 /// # Errors
 /// The payload cannot be stored again; the first message may or may not be stored.
@@ -44,6 +50,7 @@ pub(super) async fn resend_of(
     core: &QueueCore,
     first: &Prepared,
     put: &PutMessage,
+    doubts: u32,
     give_up: Instant,
 ) -> Result<PutMessage, Error> {
     let Parsed::Event(mut event) = parse(&put.text)? else {
@@ -52,10 +59,14 @@ pub(super) async fn resend_of(
     if !mark_copy(&mut event)? && first.blob.is_none() && first.announcement.is_none() {
         return Ok(put.clone());
     }
-    if let Some((_, data)) = first.blob.as_deref() {
-        let reference = core.claim_checks.reference(&core.name, data);
+    if let Some((_, data)) = first.blob.as_deref().filter(|_| doubts <= MAX_DOUBTS_WITH_OWN_BLOBS) {
+        let own = core.claim_checks.reference(&core.name, data);
+        let reference = if doubts == MAX_DOUBTS_WITH_OWN_BLOBS { own.shared() } else { own };
         let stored = core.claim_checks.store_by(give_up, &reference, data.clone(), first.expires).await;
-        stored.map_err(|error| send_error(error, Certainty::Unknown))?;
+        if let Err(error) = stored {
+            remove_payloads(core, vec![reference]).await;
+            return Err(send_error(error, Certainty::Unknown));
+        }
         event.payload = Payload::Stored(reference);
     }
     restamp(&mut event, core.runtime());
@@ -72,7 +83,19 @@ pub(super) fn remove_unsent<'c, 'p>(
     unsent: impl IntoIterator<Item = &'p Prepared>,
 ) -> BoxFuture<'c, ()> {
     let payloads = unsent.into_iter().filter_map(|prepared| prepared.blob.as_deref());
-    let payloads: Vec<_> = payloads.map(|(reference, _)| reference.clone()).collect();
+    remove_payloads(core, payloads.map(|(reference, _)| reference.clone()).collect())
+}
+
+/// Deletes the payload of the second message of a send, which is certainly not stored.
+pub(super) async fn remove_resent(core: &QueueCore, put: &PutMessage) {
+    if let Ok(Parsed::Event(event)) = parse(&put.text)
+        && let Payload::Stored(reference) = &event.payload
+    {
+        remove_payloads(core, vec![reference.clone()]).await;
+    }
+}
+
+fn remove_payloads(core: &QueueCore, payloads: Vec<StoredReference>) -> BoxFuture<'_, ()> {
     let delete = |payload| remove_blobs(core, &core.name, vec![payload]);
     Box::pin(async move {
         if !payloads.is_empty() {

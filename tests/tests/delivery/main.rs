@@ -25,6 +25,7 @@ mod limits;
 mod panics;
 mod payload_outages;
 mod payloads;
+mod payloads_in_doubt;
 mod qualification;
 mod receiving;
 mod redrive;

@@ -1,10 +1,17 @@
 //! The time to live of a message that is put back: the service counts it anew from the copy on, by what the
 //! copy says.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use jobqueue::clock::ManualClock;
+use jobqueue::dead_letters::DeadLetterOptions;
+use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::storage::{PutMessage, UpdateMessage};
+use jobqueue::{Runtime, memory};
+use serde_json::json;
 
+use super::jobs::{Work, work};
 use super::{Bench, MINUTE, python};
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -50,4 +57,24 @@ async fn long_lived_message_that_is_put_back_ends_when_its_sender_said() {
     let bench = Bench::new();
     bench.put(PutMessage::new("text").with_ttl(60 * DAY)).await.unwrap();
     bench.put_back_after(20 * DAY, 40 * DAY).await;
+}
+
+// A sweep removed it, a day after the end of the job.
+#[tokio::test]
+async fn payload_of_a_job_that_the_service_dead_letters_outlives_the_job() {
+    for is_dead_lettered in [true, false] {
+        let clock = Arc::new(ManualClock::at(SystemTime::now()));
+        let blobs = memory::open_on(Runtime::new().with_clock(Arc::clone(&clock) as _));
+        let settings = json!({ "DeadLetteringOnMessageExpiration": is_dead_lettered });
+        let bench = Bench::of(settings, &[], blobs);
+        let queue = bench.storage.queue::<Work>().await.unwrap();
+        queue.send(&work(&"x".repeat(200_000))).ttl(MINUTE).await.unwrap();
+        bench.emulator.advance(2 * MINUTE);
+        assert_eq!(bench.count("active"), 0);
+        clock.advance(3 * DAY);
+        let swept = sweep(&bench.storage, SweepOptions::new()).await.unwrap();
+        assert_eq!(swept.removed, u64::from(!is_dead_lettered), "{swept:?}");
+        let redriven = queue.dead_letters().unwrap().redrive(DeadLetterOptions::new()).await.unwrap();
+        assert_eq!(redriven.moved.len(), usize::from(is_dead_lettered), "{redriven:?}");
+    }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
-use uuid::Uuid;
+use uuid::{Builder, Uuid};
 
 use jobqueue_storage::QueueName;
 use jobqueue_storage::fast::hex::{read_hex, to_hex};
@@ -34,6 +34,28 @@ impl StoredReference {
             size: data.len() as u64,
             sha256: Sha256Digest::of(data),
         }
+    }
+
+    /// Returns the reference to a copy of this blob for `queue`. All copies for one `holder` have the same
+    /// name, so that repeating a copy writes no second blob.
+    #[must_use]
+    pub fn copy_for(&self, queue: &QueueName, holder: &str) -> Self {
+        let digest = Sha256Digest::of(format!("copy\0{self}\0{holder}").as_bytes());
+        let mut id = [0; 16];
+        id.copy_from_slice(&digest.0[..16]);
+        Self { queue: queue.clone(), id: Builder::from_random_bytes(id).into_uuid(), ..self.clone() }
+    }
+
+    /// Returns the reference to the same data in a blob that several messages may share. The version of its
+    /// UUID is 8, and no message owns it.
+    #[must_use]
+    pub fn shared(self) -> Self {
+        Self { id: Builder::from_custom_bytes(self.id.into_bytes()).into_uuid(), ..self }
+    }
+
+    /// Returns whether several messages may share the blob, so that it must not be deleted with one of them.
+    pub fn is_shared(&self) -> bool {
+        self.id.get_version_num() == 8
     }
 
     /// Parses the three attributes of a reference.
@@ -124,6 +146,22 @@ impl FromStr for Sha256Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn copies_for_one_holder_have_one_name_and_shared_ones_are_known_by_it() {
+        let queue: QueueName = "tasks".parse().unwrap();
+        let old = StoredReference::for_data("20300101", &queue, Uuid::from_u128(7), b"payload");
+        let copy = old.copy_for(&queue, "message 1");
+        assert_ne!(copy, old);
+        assert_eq!(copy, old.copy_for(&queue, "message 1"));
+        assert_ne!(copy, old.copy_for(&queue, "message 2"));
+        assert!(!copy.is_shared());
+        let shared = copy.shared();
+        assert!(shared.is_shared());
+        let digest = shared.sha256.to_string();
+        let read = StoredReference::parse(&shared.to_string(), Some(shared.size), Some(&digest)).unwrap();
+        assert!(read == shared && read.is_shared());
+    }
 
     #[test]
     fn digest_is_read_in_either_case_and_from_digits_only() {
