@@ -307,3 +307,30 @@ async fn answers_to_puts_do_not_end_the_doubt_of_gets() {
     assert!(failed.is_empty());
     assert_eq!(waits, [5, 1, 2], "seconds");
 }
+
+// review d of round 30, 5: the shard was left alone for 30 s.
+#[tokio::test(start_paused = true)]
+async fn refusal_of_a_message_ends_the_probe_of_its_put() {
+    let senders = Senders::new().await;
+    let put = async |text: &str| senders.storage.queues().put(&senders.queue, PutMessage::new(text)).await;
+    let is_refused = Arc::new(AtomicBool::new(false));
+    senders.faulty.on(Operation::Put, {
+        let is_refused = Arc::clone(&is_refused);
+        move |call| {
+            let fault = match is_refused.load(Ordering::SeqCst) {
+                true => Fault::Refuse(StoreErrorKind::TooLarge),
+                false => Fault::Hang,
+            };
+            (call.subject == Senders::SLOW).then_some(fault)
+        }
+    });
+    while put("hangs").await.is_ok() {}
+    is_refused.store(true, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    let begun = Instant::now();
+    while put("refused").await.is_ok() {}
+    while put("refused").await.is_ok() {
+        assert!(begun.elapsed() < Duration::from_secs(1), "the shard is still closed");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}

@@ -98,8 +98,11 @@ impl ShardedQueues {
                 Err(e) => {
                     let is_ambiguous = e.is_ambiguous();
                     let may_be_accepted_elsewhere = e.is_retryable() || e.kind() == K::Stopped;
-                    // Other messages need not wait for this shard.
-                    if (is_ambiguous || may_be_accepted_elsewhere) && !is_cut_short {
+                    if !is_ambiguous && !may_be_accepted_elsewhere {
+                        // The shard refused this message; it may accept others.
+                        self.maps.health.answered(queue, &shard, asked);
+                    } else if !is_cut_short {
+                        // Other messages need not wait for this shard.
                         self.maps.health.failed(queue, &shard, asked, &e);
                     }
                     // If the message may be stored, the caller must learn that.

@@ -7,7 +7,7 @@
 //! | event | record | `failures` | `failed_at` | `closed_until` | `is_suspect` |
 //! |---|---|---|---|---|---|
 //! | get answered | gets | 0 | none | none | false |
-//! | put without a key answered | puts | 0 | none | none | false |
+//! | put without a key answered, or its message refused | puts | 0 | none | none | false |
 //! | get failed, or get or put throttled | both | + 1 | now | ≥ now + pause | true if unanswered |
 //! | put failed otherwise | puts | + 1 | now | ≥ now + pause | true if unanswered |
 //! | put without a key begun, shard suspect and open (a probe) | puts | | | now + 30 s | |
@@ -95,7 +95,7 @@ impl ShardHealth {
         Asked { kind, at }
     }
 
-    /// Records that the shard answered the request.
+    /// Records that the shard answered: it served the request, or refused its message.
     pub(super) fn answered(&self, queue: &QueueName, shard: &Shard, asked: Asked) {
         // A key leaves no choice: its messages go to the shard even if only its gets hang.
         if asked.kind == RequestKind::PutWithKey {
