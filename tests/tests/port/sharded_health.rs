@@ -11,6 +11,7 @@ use jobqueue::storage::{GetMessages, Operation, PutMessage, StoreErrorKind};
 use jobqueue::{QueueName, Storage, memory};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::faults::pauses;
+use tokio::time::Instant;
 
 use super::sharded::{LONG, texts};
 
@@ -53,7 +54,7 @@ async fn throttled_shard_does_not_slow_the_others() {
     let before = puts.next().unwrap();
 
     let (throttled, asked) = throttle(&faulty, &slow);
-    let begun = tokio::time::Instant::now();
+    let begun = Instant::now();
     for n in before..before + 200 {
         // What a busy storage may have stored is sent again, as a sender does.
         while let Err(error) = storage.queues().put(&queue, PutMessage::new(n.to_string())).await {
@@ -101,7 +102,7 @@ async fn unresponsive_shard_is_avoided() {
     for n in 0..400 {
         storage.queues().put(&queue, PutMessage::new(n.to_string())).await.unwrap();
     }
-    let begun = tokio::time::Instant::now();
+    let begun = Instant::now();
     let mut found = HashSet::new();
     while found.len() < 300 {
         let options = GetMessages::new(8, LONG);
@@ -123,7 +124,7 @@ async fn shard_that_answers_no_put_is_avoided() {
     let (storage, queue) = (Storage::from(sharded.stores()), QueueName::new("work").unwrap());
     storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
     faulty.on(Operation::Put, |call| (call.subject == "work-s2v1").then_some(Fault::Hang));
-    let begun = tokio::time::Instant::now();
+    let begun = Instant::now();
     let mut failed = 0;
     for n in 0..40 {
         failed += u32::from(storage.queues().put(&queue, PutMessage::new(n.to_string())).await.is_err());
@@ -142,10 +143,10 @@ async fn shard_that_answers_no_put_is_tried_by_one_sender_at_a_time() {
     let (storage, queue) = (Storage::from(sharded.stores()), QueueName::new("work").unwrap());
     storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
     faulty.on(Operation::Put, |call| (call.subject == "work-s2v1").then_some(Fault::Hang));
-    let end = tokio::time::Instant::now() + 300 * SECOND;
+    let end = Instant::now() + 300 * SECOND;
     let senders = (0..20).map(|_| async {
         let mut failed = 0;
-        while tokio::time::Instant::now() < end {
+        while Instant::now() < end {
             failed += u32::from(storage.queues().put(&queue, PutMessage::new("text")).await.is_err());
             tokio::time::sleep(SECOND).await;
         }
@@ -164,10 +165,172 @@ async fn list_is_given_up_while_no_shard_answers() {
     let (storage, queue) = (Storage::from(sharded.stores()), QueueName::new("work").unwrap());
     storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
     faulty.plan_always(Operation::Put, Fault::Hang);
-    let begun = tokio::time::Instant::now();
+    let begun = Instant::now();
     let answers = storage.queues().put_all(&queue, vec![PutMessage::new("text"); 128].into()).await;
     assert!(begun.elapsed() < Duration::from_secs(65), "{:?}", begun.elapsed());
     let errors = || answers.iter().map(|answer| answer.as_ref().unwrap_err());
     assert_eq!(errors().filter(|error| error.is_ambiguous()).count(), faulty.calls_of(Operation::Put));
     assert!(errors().all(|error| error.is_retryable()));
+}
+
+/// A queue of four shards. Senders without a key put for five minutes, one message a second each, beginning
+/// one after the other.
+struct Senders {
+    account: Storage,
+    faulty: Faulty,
+    storage: Storage,
+    queue: QueueName,
+    begun: Instant,
+}
+
+impl Senders {
+    const SLOW: &str = "work-s2v1";
+    const TIME: Duration = Duration::from_secs(300);
+
+    async fn new() -> Self {
+        let account = memory::open();
+        let faulty = Faulty::new(&account);
+        let sharded = Sharded::builder().shards("work", 4).account("a", faulty.storage()).build().unwrap();
+        let (storage, queue) = (Storage::from(sharded.stores()), QueueName::new("work").unwrap());
+        storage.queues().create_queue(&queue, &Metadata::new()).await.unwrap();
+        Self { account, faulty, storage, queue, begun: Instant::now() }
+    }
+
+    /// Sends, and returns when puts failed, in order.
+    async fn send(&self, senders: u32) -> Vec<Instant> {
+        let senders = (0..senders).map(|number| async move {
+            let mut failed = Vec::new();
+            tokio::time::sleep(number * Duration::from_secs(1) / senders).await;
+            while self.begun.elapsed() < Self::TIME {
+                if self.storage.queues().put(&self.queue, PutMessage::new("sent")).await.is_err() {
+                    failed.push(Instant::now());
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            failed
+        });
+        let mut failed = futures_util::future::join_all(senders).await.concat();
+        failed.sort();
+        failed
+    }
+
+    /// Gets at most 32 messages, and returns their texts.
+    async fn get(&self) -> Vec<String> {
+        let got = self.storage.queues().get(&self.queue, GetMessages::new(32, LONG)).await.unwrap();
+        got.messages.into_iter().map(|message| message.text.unwrap()).collect()
+    }
+
+    /// Returns when calls of the slow shard began.
+    fn asked(&self, operation: Operation) -> Vec<Instant> {
+        let calls = self.faulty.calls().into_iter();
+        calls
+            .filter(|call| call.operation == operation && call.subject == Self::SLOW)
+            .map(|call| call.at)
+            .collect()
+    }
+}
+
+// review d of round 30, 1: the next answer to a put under way ended the pause.
+#[tokio::test(start_paused = true)]
+async fn answers_under_way_do_not_end_the_pause_of_a_shard() {
+    let senders = Senders::new().await;
+    let asked = AtomicU32::new(0);
+    senders.faulty.on(Operation::Put, move |call| {
+        (call.subject == Senders::SLOW).then(|| match asked.fetch_add(1, Ordering::SeqCst) % 20 {
+            0 => Fault::Hang,
+            _ => Fault::DelayAfter(Duration::from_millis(100)),
+        })
+    });
+    let failed = senders.send(100).await;
+    assert!(!failed.is_empty());
+    let asked = senders.asked(Operation::Put);
+    for failed in failed {
+        let pause = failed + Duration::from_millis(1)..failed + Duration::from_secs(20);
+        let in_pause = asked.iter().filter(|asked| pause.contains(asked)).count();
+        assert_eq!(in_pause, 0, "puts in the 20 s after a failure at {:?}", failed - senders.begun);
+    }
+}
+
+// review d of round 30, 2: a put that probed the shard kept gets away.
+#[tokio::test(start_paused = true)]
+async fn shard_that_answers_no_put_serves_its_messages() {
+    let senders = Senders::new().await;
+    senders.faulty.on(Operation::Put, |call| (call.subject == Senders::SLOW).then_some(Fault::Hang));
+    let slow = QueueName::new(Senders::SLOW).unwrap();
+    let receive = async {
+        // A message arrives every ten seconds: while puts begin, are paused, and probe.
+        for second in (0..300).step_by(10) {
+            tokio::time::sleep_until(senders.begun + Duration::from_secs(second)).await;
+            senders.account.queues().put(&slow, PutMessage::new("stored")).await.unwrap();
+            let stored = Instant::now();
+            while !senders.get().await.contains(&"stored".to_owned()) {
+                assert!(stored.elapsed() < Duration::from_secs(1), "not received {second} s after the start");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    };
+    let (failed, ()) = tokio::join!(senders.send(20), receive);
+    assert!(!failed.is_empty());
+}
+
+// review d of round 30, 2: an answer to a get let all senders put again.
+#[tokio::test(start_paused = true)]
+async fn answers_to_gets_do_not_end_the_probe_of_a_put() {
+    let senders = Senders::new().await;
+    senders.faulty.on(Operation::Put, |call| (call.subject == Senders::SLOW).then_some(Fault::Hang));
+    let receive = async {
+        while senders.begun.elapsed() < Senders::TIME {
+            senders.get().await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let (failed, ()) = tokio::join!(senders.send(20), receive);
+    assert!(failed.len() <= 20 + 12, "each sender once, and then one for each half minute: {}", failed.len());
+}
+
+// review d of round 30, 2: an answer to a put let the next get wait as long as the first.
+#[tokio::test(start_paused = true)]
+async fn answers_to_puts_do_not_end_the_doubt_of_gets() {
+    let senders = Senders::new().await;
+    senders.faulty.on(Operation::Get, |call| (call.subject == Senders::SLOW).then_some(Fault::Hang));
+    let receive = async {
+        let mut waits = Vec::new();
+        while waits.len() < 3 {
+            let begun = Instant::now();
+            senders.get().await;
+            waits.extend(Some(begun.elapsed().as_secs()).filter(|wait| *wait > 0));
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        waits
+    };
+    let (failed, waits) = tokio::join!(senders.send(20), receive);
+    assert!(failed.is_empty());
+    assert_eq!(waits, [5, 1, 2], "seconds");
+}
+
+// review d of round 30, 5: the shard was left alone for 30 s.
+#[tokio::test(start_paused = true)]
+async fn refusal_of_a_message_ends_the_probe_of_its_put() {
+    let senders = Senders::new().await;
+    let put = async |text: &str| senders.storage.queues().put(&senders.queue, PutMessage::new(text)).await;
+    let is_refused = Arc::new(AtomicBool::new(false));
+    senders.faulty.on(Operation::Put, {
+        let is_refused = Arc::clone(&is_refused);
+        move |call| {
+            let fault = match is_refused.load(Ordering::SeqCst) {
+                true => Fault::Refuse(StoreErrorKind::TooLarge),
+                false => Fault::Hang,
+            };
+            (call.subject == Senders::SLOW).then_some(fault)
+        }
+    });
+    while put("hangs").await.is_ok() {}
+    is_refused.store(true, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    let begun = Instant::now();
+    while put("refused").await.is_ok() {}
+    while put("refused").await.is_ok() {
+        assert!(begun.elapsed() < Duration::from_secs(1), "the shard is still closed");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }

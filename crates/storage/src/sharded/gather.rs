@@ -9,6 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use super::map::Shard;
 use super::place::outer_id;
+use super::shard_health::RequestKind;
 use super::store::{CONCURRENT_GETS, ShardedQueues};
 use crate::name::QueueName;
 use crate::{GetMessages, LeasedMessage, Received, StoreError, StoreErrorKind as K};
@@ -102,10 +103,10 @@ impl ShardedQueues {
         let mut suspect = None;
         let mut askable = VecDeque::new();
         for shard in shards {
-            if let Some(wait) = health.closed_for(queue, &shard) {
+            if let Some(wait) = health.closed_for(queue, &shard, RequestKind::Get) {
                 all.soonest(Some(wait));
                 all.is_partial = true;
-            } else if health.unanswered(queue, &shard).is_none() {
+            } else if health.unanswered_gets(queue, &shard).is_none() {
                 askable.push_back(shard);
             } else if suspect.is_some() {
                 all.soonest(Some(SUSPECT_TIMEOUT));
@@ -129,13 +130,10 @@ impl ShardedQueues {
         limit: Duration,
     ) -> (Shard, Result<Received, StoreError>) {
         let doubled = |failures: u32| SUSPECT_TIMEOUT.saturating_mul(1 << (failures - 1).min(10));
-        let answer_timeout = self
-            .maps
-            .health
-            .unanswered(queue, &shard)
-            .map_or(SHARD_TIMEOUT, doubled)
-            .min(SHARD_TIMEOUT)
-            .min(limit);
+        let health = &self.maps.health;
+        let unanswered = health.unanswered_gets(queue, &shard);
+        let answer_timeout = unanswered.map_or(SHARD_TIMEOUT, doubled).min(SHARD_TIMEOUT).min(limit);
+        let asked = health.begin(queue, &shard, RequestKind::Get);
         let got = async {
             let (storage, physical) = self.maps.locate(queue, &shard)?;
             let expired = |_| StoreError::new(K::Timeout, "get messages", &physical).with_ambiguous(true);
@@ -143,8 +141,8 @@ impl ShardedQueues {
         };
         let got = got.await;
         match &got {
-            Ok(_) => self.maps.health.answered(queue, &shard),
-            Err(error) => self.maps.health.failed(queue, &shard, error),
+            Ok(_) => health.answered(queue, &shard, asked),
+            Err(error) => health.failed(queue, &shard, asked, error),
         }
         (shard, got)
     }

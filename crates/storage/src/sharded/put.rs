@@ -7,6 +7,7 @@ use tokio::time::{Instant, timeout_at};
 use super::map::Shard;
 use super::maps::LONGEST_PUT;
 use super::place::{by_key, outer_id};
+use super::shard_health::RequestKind;
 use super::store::ShardedQueues;
 use crate::name::QueueName;
 use crate::{MessageRef, PutMessage, PutOutcome, StoreError, StoreErrorKind as K};
@@ -44,7 +45,7 @@ impl ShardedQueues {
             return targets.into_iter().skip(place).take(1).collect();
         }
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let closed_for = |shard: &Shard| self.maps.health.closed_for(queue, shard);
+        let closed_for = |shard: &Shard| self.maps.health.closed_for(queue, shard, RequestKind::Put);
         // The turns of paused shards are divided among all open shards; a single neighbour could not carry
         // them.
         let (mut open, closed): (Vec<_>, Vec<_>) =
@@ -63,6 +64,7 @@ impl ShardedQueues {
     ) -> Result<PutOutcome, StoreError> {
         let targets = self.maps.map(queue).await?.targets(self.maps.home_name());
         let key = message.shard_key.as_deref();
+        let kind = if key.is_some() { RequestKind::PutWithKey } else { RequestKind::Put };
         // The shards that the key excludes may be able to serve. Paused shards that are not tried have failed
         // lately.
         let excluded = key.map_or(0, |_| targets.len() - 1);
@@ -80,21 +82,15 @@ impl ShardedQueues {
             }
             let (storage, physical) = self.maps.locate(queue, &shard)?;
             tried += 1;
-            if key.is_none() {
-                self.maps.health.probed(queue, &shard);
-            }
-            let asked = Instant::now();
+            let asked = self.maps.health.begin(queue, &shard, kind);
             // After that time the shard may be retired, because the map that names it is too old.
             let put = timeout_at(began + LONGEST_PUT, storage.queues.put(&physical, message.clone())).await;
             let late = |_| Err(StoreError::new(K::Timeout, "put message", queue).with_ambiguous(true));
             // The time may have gone into the map, or into the shards before.
-            let is_cut_short = put.is_err() && asked.elapsed() < LONGEST_PUT / 2;
+            let is_cut_short = put.is_err() && asked.at.elapsed() < LONGEST_PUT / 2;
             match put.unwrap_or_else(late) {
                 Ok(outcome) => {
-                    // A key leaves no choice: its messages go to the shard even if only its gets hang.
-                    if key.is_none() {
-                        self.maps.health.answered(queue, &shard);
-                    }
+                    self.maps.health.answered(queue, &shard, asked);
                     let id = outer_id(&shard, &outcome.message.id);
                     let message = MessageRef { id, ..outcome.message };
                     return Ok(PutOutcome { message, ..outcome });
@@ -102,9 +98,12 @@ impl ShardedQueues {
                 Err(e) => {
                     let is_ambiguous = e.is_ambiguous();
                     let may_be_accepted_elsewhere = e.is_retryable() || e.kind() == K::Stopped;
-                    // Other messages need not wait for this shard.
-                    if (is_ambiguous || may_be_accepted_elsewhere) && !is_cut_short {
-                        self.maps.health.failed(queue, &shard, &e);
+                    if !is_ambiguous && !may_be_accepted_elsewhere {
+                        // The shard refused this message; it may accept others.
+                        self.maps.health.answered(queue, &shard, asked);
+                    } else if !is_cut_short {
+                        // Other messages need not wait for this shard.
+                        self.maps.health.failed(queue, &shard, asked, &e);
                     }
                     // If the message may be stored, the caller must learn that.
                     if is_ambiguous || !may_be_accepted_elsewhere {
