@@ -27,6 +27,7 @@ pub(crate) struct Parsed {
     pub(crate) uses_entra: bool,
     /// True unless the string has `listen=off`.
     pub(crate) listens: bool,
+    pub(crate) schema: Option<String>,
 }
 
 /// Parses a connection string. Missing settings are taken from the variables.
@@ -43,7 +44,8 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<Parsed, Strin
     }
     let (text, own) = split(text)?;
     // The error is dropped, because it can quote a part of a password that was not encoded.
-    let mut config = text.parse::<Config>().map_err(|_| MALFORMED.to_owned())?;
+    let mut config =
+        text.parse::<Config>().map_err(|_| wrong_setting(&text).unwrap_or_else(|| MALFORMED.to_owned()))?;
     fill(&mut config, variable)?;
     if !own.has_session_attrs {
         config.target_session_attrs(attributes(&config, variable)?);
@@ -67,7 +69,8 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<Parsed, Strin
     };
     config.ssl_mode(mode);
     check_servers(&config)?;
-    Ok(Parsed { config, tls, uses_entra: own.uses_entra, listens: !own.listen_is_off })
+    let OwnSettings { uses_entra, listen_is_off, schema, .. } = own;
+    Ok(Parsed { config, tls, uses_entra, listens: !listen_is_off, schema })
 }
 
 /// Returns whether a password contains a character that should have been encoded. `tokio-postgres` takes
@@ -75,6 +78,17 @@ pub(crate) fn parse(text: &str, variable: Variables<'_>) -> Result<Parsed, Strin
 fn is_misread(text: &str) -> bool {
     let has_another = |rest: &str| rest.split('?').next().is_some_and(|address| address.contains('@'));
     text.split_once('@').is_some_and(|(before, rest)| before.contains('?') || has_another(rest))
+}
+
+/// Returns a sentence with the name of the setting that is not supported, or whose value is not. Does not
+/// repeat a name that may be a part of a password, as behind an `&` that was not encoded.
+fn wrong_setting(text: &str) -> Option<String> {
+    let (_, query) = text.split_once('?')?;
+    let is_wrong = |pair: &&str| format!("postgres://h/d?{pair}").parse::<Config>().is_err();
+    let (name, _) = query.split('&').find(is_wrong)?.split_once('=')?;
+    let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    let text = || format!("`{name}` is no setting of a connection string, or its value is not supported");
+    (is_plain && !query.contains("password=")).then(text)
 }
 
 /// The settings that `tokio-postgres` does not support, or does not return.
@@ -85,6 +99,7 @@ struct OwnSettings {
     has_session_attrs: bool,
     uses_entra: bool,
     listen_is_off: bool,
+    schema: Option<String>,
 }
 
 /// Separates these settings from a connection string, and adds defaults for others.
@@ -101,6 +116,7 @@ fn split(text: &str) -> Result<(String, OwnSettings), String> {
             }
             Some(("credential", "entra")) => own.uses_entra = true,
             Some(("credential", _)) => return Err("`credential` is not entra".to_owned()),
+            Some(("schema", value)) => own.schema = Some(value.to_owned()),
             Some(("listen", "off")) => own.listen_is_off = true,
             Some(("listen", "on")) => {}
             Some(("listen", _)) => return Err("`listen` is none of on and off".to_owned()),
@@ -329,9 +345,19 @@ mod tests {
             "postgres://u:pass@word:hunter2@h/d",
             "postgres://u:pass?hunter2@h/d",
             "postgres://h/d?application_name=hunter2@b",
+            "postgres://h/d?password=pass&hunter=2",
+            "postgres://h/d?port=hunter2",
         ] {
             let error = refused(wrong);
-            assert!(!error.contains("hunter2") && !error.contains("word@"), "{error}");
+            assert!(!error.contains("hunter") && !error.contains("word@"), "{error}");
+        }
+    }
+
+    #[test]
+    fn error_names_the_wrong_setting() {
+        for (query, name) in [("port=x", "`port`"), ("connect_timeout=3&search_path=a", "`search_path`")] {
+            let error = refused(&format!("postgres://u:p@h/d?{query}"));
+            assert!(error.starts_with(name), "{error}");
         }
     }
 

@@ -64,11 +64,12 @@ impl Options {
     /// otherwise. A connection without traffic is probed after a minute, and a connection is given up 10
     /// seconds after sending data that is not acknowledged, unless `keepalives_idle`, `keepalives_interval`,
     /// `keepalives_retries` or `tcp_user_timeout` are set, all in seconds. `listen=off` has the effect of
-    /// [`listen(false)`](Self::listen).
+    /// [`listen(false)`](Self::listen), and `schema=NAME` that of [`schema`](Self::schema). Other drivers may
+    /// refuse these two and `credential`, which are settings of jobqueue.
     ///
     /// # Errors
-    /// [`Configuration`](StoreErrorKind::Configuration) with the name of the wrong setting, never with its
-    /// value.
+    /// [`Configuration`](StoreErrorKind::Configuration) with the name of the wrong setting, unless it may be a
+    /// part of a password, and never with its value.
     pub fn from_connection_string(text: &str) -> Result<Self, StoreError> {
         let unreadable = RefCell::new(None);
         let variable = |name: &str| {
@@ -78,14 +79,14 @@ impl Options {
         let parsed = connection_string::parse(text, &variable);
         // A variable that is not UTF-8 does not count as unset: the connection could go to another server, or
         // skip the check of the server.
-        let Parsed { config, tls, uses_entra, listens } =
+        let Parsed { config, tls, uses_entra, listens, schema } =
             unreadable.take().map_or(parsed, Err).map_err(misconfigured)?;
         let mut settings = Settings {
             config,
             tls,
             passwords: None,
             sends_tokens: false,
-            schema: "jobqueue".to_owned(),
+            schema: schema.unwrap_or_else(|| "jobqueue".to_owned()),
             max_connections: 10,
             timeout: Duration::from_secs(30),
             description: String::new(),
@@ -149,7 +150,7 @@ impl Options {
     /// Sets the schema of the tables, by default `jobqueue`. It is created if it does not exist. Several
     /// programs can share a database, each with its own schema. The name has 1 to 50 lower-case ASCII
     /// letters, digits and underscores. It begins with a letter or an underscore, and not with `pg_`. For any
-    /// other name, opening fails with `Configuration`.
+    /// other name, opening fails with `Configuration`. In a connection string, write `schema=NAME`.
     pub fn schema(mut self, name: &str) -> Self {
         name.clone_into(&mut self.settings.schema);
         self.settings.describe();

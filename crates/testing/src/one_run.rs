@@ -3,6 +3,7 @@
 //! The message goes through the codec, the envelope, a storage in memory and the worker, as in production. So
 //! the test also fails if the message breaks the rules of its type or cannot be encoded.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,9 +18,13 @@ use jobqueue::{
     WorkerBuilder, memory,
 };
 use jobqueue_storage::sync::lock;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
 
 /// The maximum time to wait for the handler, by tokio's clock.
 const RUN_TIMEOUT: Duration = Duration::from_secs(3_600);
+/// The time between two looks whether the message is still in the queue.
+const LOOK_PERIOD: Duration = Duration::from_secs(5);
 /// The period of the rate limit of one run. Without the limit, a message that is visible again at once would
 /// be delivered again before the worker stops.
 const RUN_PERIOD: Duration = Duration::from_secs(24 * 3_600);
@@ -52,8 +57,9 @@ const RUN_PERIOD: Duration = Duration::from_secs(24 * 3_600);
 /// ```
 ///
 /// # Errors
-/// [`Invalid`](ErrorKind::Invalid) if the message breaks the rules of its type, or the handler has not ended
-/// within an hour; [`Configuration`](ErrorKind::Configuration) if the handler takes state that the test has
+/// [`Invalid`](ErrorKind::Invalid) if the message breaks the rules of its type, the handler has not ended
+/// within an hour, or another run on the same [storage](HandlerTest::storage) has taken the message;
+/// [`Configuration`](ErrorKind::Configuration) if the handler takes state that the test has
 /// not added.
 ///
 /// # Cancel safety
@@ -109,8 +115,9 @@ impl HandlerTest {
     }
 
     /// Sets the storage of all runs, for example the SQLite file in whose transaction the handler completes
-    /// its job. The runs must be sequential: a run first deletes the message that an earlier run has left.
-    /// [`OneRun::sent`] returns messages of earlier runs as well.
+    /// its job. The runs must be sequential: a run first deletes the message that an earlier run has left. A
+    /// run whose message another one has taken fails. Tests that `cargo test` runs at the same time need a
+    /// storage each, on PostgreSQL a schema. [`OneRun::sent`] returns messages of earlier runs as well.
     ///
     /// On a paused runtime, use `memory::open_on(Runtime::paused())` and no other storage. A worker on
     /// `Storage::memory()` uses threads, and other storages have clocks of their own: the paused clock runs
@@ -175,31 +182,73 @@ impl HandlerTest {
         // run.
         let queue: Queue<H::Message> = storage.queue_named(QUEUE).await?;
         queue.clear().await?;
-        let _ = queue.send(message).with(options).await?;
-        let (end, ended) = tokio::sync::oneshot::channel();
-        let end = Mutex::new(Some(end));
-        let report_end = move |event: &Event| {
-            if let Event::Finished { outcome, error, .. } = event
-                && let Some(end) = lock(&end).take()
-            {
-                // The receiver has been dropped if the run was given up.
-                let _ = end.send((outcome.clone(), error.clone()));
+        let sent = queue.send(message).with(options).await?;
+        let (end, ended) = oneshot::channel();
+        let (end, started) = (Mutex::new(Some(end)), Arc::new(AtomicBool::new(false)));
+        let has_started = Arc::clone(&started);
+        let report_end = move |event: &Event| match event {
+            Event::Started { .. } => has_started.store(true, Ordering::Release),
+            Event::Finished { job, outcome, error, .. } => {
+                if let Some(end) = lock(&end).take() {
+                    let id = job.as_ref().map(|job| Arc::clone(&job.id));
+                    // The receiver has been dropped if the run was given up.
+                    let _ = end.send(RunEnd { id, outcome: outcome.clone(), error: error.clone() });
+                }
             }
+            _ => {}
         };
         let builder =
             self.steps.iter().fold(Worker::builder(storage.clone()), |builder, step| step.0(builder));
         let once = HandlerLimits::new().rate(&RateLimit::new(1, RUN_PERIOD));
         let builder = builder.concurrency(1).limit::<H::Message>(once);
         let worker = builder.handle_on(QUEUE, handler).on_event(report_end).build()?;
-        let mut end = None;
-        let stop = async {
-            end = tokio::time::timeout(RUN_TIMEOUT, ended).await.ok().and_then(Result::ok);
-        };
+        let mut end = Err(not_ended());
+        let stop = async { end = wait_for_end(&queue, ended, &started).await };
         let _report = worker.run_until(stop).await?;
-        let missing = || Error::new(ErrorKind::Invalid, "the handler has not ended within an hour");
-        let (outcome, error) = end.ok_or_else(missing)?;
+        let RunEnd { id, outcome, error } = end?;
+        if id.is_some_and(|id| *id != *sent.id()) {
+            return Err(taken());
+        }
         Ok(OneRun { outcome, error, storage })
     }
+}
+
+/// The end of a delivery.
+struct RunEnd {
+    /// The id of the job; `None` if the message could not be read as one.
+    id: Option<Arc<str>>,
+    outcome: Outcome,
+    error: Option<String>,
+}
+
+/// Waits for the end of the run, unless two looks find no message in the queue although no handler has
+/// started: the second look leaves the time to report an end without a start.
+async fn wait_for_end<M: QueueMessage>(
+    queue: &Queue<M>,
+    mut ended: oneshot::Receiver<RunEnd>,
+    started: &AtomicBool,
+) -> Result<RunEnd, Error> {
+    let (deadline, mut is_gone) = (Instant::now() + RUN_TIMEOUT, false);
+    while Instant::now() < deadline {
+        if let Ok(end) = timeout(LOOK_PERIOD, &mut ended).await {
+            return end.map_err(|_| not_ended());
+        }
+        let was_gone = is_gone;
+        is_gone = queue.approximate_len().await.is_ok_and(|left| left == 0);
+        if is_gone && was_gone && !started.load(Ordering::Acquire) {
+            return Err(taken());
+        }
+    }
+    Err(not_ended())
+}
+
+fn not_ended() -> Error {
+    Error::new(ErrorKind::Invalid, "the handler has not ended within an hour")
+}
+
+fn taken() -> Error {
+    let text = "another run on the same storage has taken the message of this run, or removed it: let the runs follow one another, or give each test a storage, on PostgreSQL a schema, of its own";
+    Error::new(ErrorKind::Invalid, text)
 }
 
 /// The result of one run of a handler.
@@ -238,6 +287,18 @@ impl OneRun {
             "the handler ended as `{}`",
             self.outcome.as_str()
         );
+        self.assert_error(part);
+    }
+
+    /// Checks that the handler snoozed, with a cause that contains `part`. Such a run ends as
+    /// [`Released`](Outcome::Released); a snooze without a cause has the text `snoozed`.
+    ///
+    /// # Panics
+    /// If the run ended otherwise; the text shows its outcome.
+    #[track_caller]
+    pub fn assert_snoozed(&self, part: &str) {
+        let is_put_back = matches!(self.outcome, Outcome::Released(_));
+        assert!(is_put_back, "the handler ended as `{}`: {:?}", self.outcome.as_str(), self.error);
         self.assert_error(part);
     }
 

@@ -1,5 +1,6 @@
 //! A dead letter, as an operator sees it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::SystemTime;
 
@@ -180,6 +181,21 @@ impl DeadLetter {
     /// message was sent.
     pub fn inserted(&self) -> Option<SystemTime> {
         self.inserted
+    }
+
+    /// Returns the headers of the job, as [`JobInfo::headers`](crate::JobInfo::headers) has them; none for a
+    /// text that is not an event. Each call reads the text. The headers may be confidential, as the token is
+    /// that proves a job to be the child of its batch.
+    ///
+    /// ```
+    /// use jobqueue::dead_letters::DeadLetterOptions;
+    ///
+    /// let of_blue = DeadLetterOptions::new()
+    ///     .filter(|letter| letter.headers().get("tenant").is_some_and(|tenant| tenant == "blue"));
+    /// # drop(of_blue);
+    /// ```
+    pub fn headers(&self) -> BTreeMap<String, String> {
+        event_of(&self.text).map(|event| event.headers()).unwrap_or_default()
     }
 
     /// Returns the text as stored in the dead-letter queue.

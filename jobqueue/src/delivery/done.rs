@@ -32,7 +32,7 @@ impl Executor {
         let Some(event) = leased_job.event() else { return };
         let give_up = leased_job.lease.deadline().max(Instant::now() + MIN_WRITE_TIME);
         if let Err(error) = write_completion(&leased_job.core, event, give_up).await {
-            crate::log::warn!(queue = %leased_job.core.name, error = %chain(&error), "completion not recorded; the job may run again");
+            crate::log::warn!(queue = %leased_job.core.name, job = leased_job.logged_id(), error = %chain(&error), "completion not recorded; the job may run again");
         }
     }
 
@@ -55,7 +55,7 @@ impl Executor {
         let recorded = is_recorded(&**self.state.storage.blobs(), &job.queue, event);
         Box::pin(recorded).await.unwrap_or_else(|error| {
             // Without an answer the job runs: at least once, not at most once.
-            crate::log::warn!(queue = %job.queue, error = %chain(&error), "reading the recorded completions failed; the job runs");
+            crate::log::warn!(queue = %job.queue, job = leased_job.logged_id(), error = %chain(&error), "reading the recorded completions failed; the job runs");
             false
         })
     }

@@ -206,7 +206,7 @@ async fn extend_life(job: &LeasedJob, name: &BlobName, record: &Blob) {
     // Overwriting is safe: the text of a record never changes.
     let put = || put_creating(&**job.core.blobs(), name, record.data.clone(), options.clone());
     if let Err(error) = Tries::brief(job.core.runtime(), 1, 1).run(put).await {
-        crate::log::warn!(queue = %job.core.name, error = %chain(&error), "the record of an effect cannot be kept for longer now");
+        crate::log::warn!(queue = %job.core.name, job = job.logged_id(), error = %chain(&error), "the record of an effect cannot be kept for longer now");
     }
 }
 

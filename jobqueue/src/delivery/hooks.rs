@@ -159,7 +159,7 @@ impl DeliveryState {
 /// is the cause, which limits how long the message waits.
 fn failed(leased_job: &LeasedJob, error: &Error, broken: DeferralCause) -> NotRun {
     let detail = format!("a hook of the job failed: {}", chain(error));
-    crate::log::warn!(queue = %leased_job.core.name, error = %chain(error), "a hook of the job failed; the message stays in its queue");
+    crate::log::warn!(queue = %leased_job.core.name, job = leased_job.logged_id(), error = %chain(error), "a hook of the job failed; the message stays in its queue");
     Box::new(match error.kind() {
         ErrorKind::LeaseLost => Disposition::Abandon,
         _ if may_succeed_soon(error) => Disposition::Defer { cause: DeferralCause::Hook, detail },

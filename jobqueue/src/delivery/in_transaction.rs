@@ -116,6 +116,7 @@ pub(super) async fn has_committed(leased_job: &LeasedJob) -> Result<bool, LeaseE
     let committed = leased_job.lease.has_committed().await.inspect_err(|error| {
         crate::log::warn!(
             queue = %leased_job.core.name,
+            job = leased_job.logged_id(),
             error = %chain(error),
             "whether the job is done is not known: the message says it at its next delivery"
         );

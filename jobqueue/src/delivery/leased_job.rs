@@ -18,8 +18,9 @@ use crate::envelope::{Checkpoint, Envelope, EventDigest, Payload, StoredReferenc
 use crate::error::Error;
 use crate::group_log::InOrder;
 use crate::job::JobInfo;
-use crate::job::outcome::Reason;
+use crate::job::outcome::{Reason, printable};
 use crate::lease::Lease;
+use crate::log::MAX_ID_CHARS;
 use crate::queue_core::QueueCore;
 use crate::settings::{JobLimits, QueueSettings};
 use crate::storage::LeasedMessage;
@@ -210,6 +211,11 @@ impl LeasedJob {
             Content::Event(envelope) => Some(read(envelope)),
             Content::Unreadable(_) => None,
         }
+    }
+
+    /// Returns the id for the log, in one line; `None` if the message is not an event.
+    pub(super) fn logged_id(&self) -> Option<String> {
+        self.with_envelope(|event| printable(&event.id, MAX_ID_CHARS))
     }
 
     /// Returns the version and the media type of the payload, if known.

@@ -132,7 +132,7 @@ pub(super) async fn extend_due(job: &LeasedJob, delay: Duration, may_come_sooner
         Ok(_) => delay,
         Err(error) if may_come_sooner && error.is_retryable() => MAX_UNLOGGED_DELAY,
         Err(error) => {
-            crate::log::warn!(queue = %job.core.name, error = %chain(&error), "the group log does not show that the message is delayed; it may lose its position");
+            crate::log::warn!(queue = %job.core.name, job = job.logged_id(), error = %chain(&error), "the group log does not show that the message is delayed; it may lose its position");
             delay
         }
     }

@@ -299,6 +299,7 @@ async fn retry_dead_letter_later(leased_job: &LeasedJob, error: Error) -> Result
     }
     crate::log::error!(
         queue = %leased_job.core.name,
+        job = leased_job.logged_id(),
         error = %chain(&error),
         "dead letter not stored; the message stays in its queue"
     );

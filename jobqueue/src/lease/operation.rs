@@ -23,8 +23,8 @@ pub(crate) enum LeaseError {
     /// An answer was lost: the change may have been applied, and no further change is possible.
     #[error("an answer of the storage was lost; whether the lease is still held is unknown")]
     Uncertain(#[source] Option<StoreError>),
-    /// The storage refused every attempt; the lease is still held.
-    #[error("the storage refused the change")]
+    /// Every attempt failed, and certainly changed nothing; the lease is still held.
+    #[error("the change was not made")]
     Refused(#[source] StoreError),
     /// The message was settled before this call.
     #[error("the message was already settled")]

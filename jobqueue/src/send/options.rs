@@ -120,7 +120,9 @@ impl SendOptions {
     }
 
     /// Adds an attribute to the event: a name of 1–20 lower-case letters and digits, and a text. Handlers
-    /// read the attribute from [`JobInfo::headers`](crate::JobInfo::headers). A job has at most 200.
+    /// read the attribute from [`JobInfo::headers`](crate::JobInfo::headers). A job has at most 200. A program
+    /// can select dead letters by [`DeadLetter::headers`](crate::dead_letters::DeadLetter::headers); the
+    /// command line, the dashboard and the journal select jobs by the key, and by no header.
     ///
     /// The attributes of the order (`inorder`, `fifocopy`, `fifopage`) and of batches (`batchid`,
     /// `batchindex`, `batchtoken`, `batchondead`, `batchcopy`, `batchof`, `batchoftoken`) belong to one job,

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::dead_letters::{DeadLetterOptions, DeadLetters};
+use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions, DeadLetters};
 use jobqueue::storage::{BlobName, Operation, PutBlob, PutMessage, StoreErrorKind};
 use jobqueue::{Context, ErrorKind, JobError, QueueMessage, Reason, Storage, memory};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -141,6 +141,24 @@ async fn purge_takes_the_options_of_a_redrive_and_needs_a_filter() {
     assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
     assert_eq!(dead.purge(all).await.unwrap().deleted.len(), 2);
     assert!(dead.is_empty().await.unwrap());
+}
+
+// round 31, newcomer b 6
+#[tokio::test(start_paused = true)]
+async fn dead_letters_are_selected_by_a_header() {
+    let storage = in_memory();
+    let tasks = storage.queue::<Task>().await.unwrap();
+    for tenant in ["blue", "red"] {
+        let _ = tasks.send(&task(tenant)).id(tenant).header("tenant", tenant).await.unwrap();
+    }
+    reject_all(&storage).await;
+    let dead = tasks.dead_letters().unwrap();
+    storage.queues().put(dead.name(), PutMessage::new("no event")).await.unwrap();
+    let of_tenant = |letter: &DeadLetter| letter.headers().get("tenant").is_some_and(|of| of == "blue");
+    let moved = dead.redrive(DeadLetterOptions::new().filter(of_tenant)).await.unwrap().moved;
+    assert_eq!(moved.len(), 1);
+    let left: Vec<_> = dead.list().await.unwrap().into_iter().map(|letter| letter.id).collect();
+    assert!(left.len() == 2 && !left.contains(&"blue".to_owned()), "{left:?}");
 }
 
 #[tokio::test(start_paused = true)]

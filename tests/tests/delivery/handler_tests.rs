@@ -5,7 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use jobqueue::sqlite::rusqlite::{Connection, TransactionBehavior};
-use jobqueue::{Context, ErrorKind, JobError, JobInfo, Outcome, QueueMessage, SendOptions, State, Storage};
+use jobqueue::{
+    Context, ErrorKind, JobError, JobInfo, Outcome, QueueMessage, Runtime, SendOptions, State, Storage,
+    memory,
+};
 use jobqueue_testing::{HandlerTest, run_one};
 use jobqueue_tests::jobs::{Task, task};
 use serde::{Deserialize, Serialize};
@@ -151,4 +154,46 @@ async fn a_failed_assertion_prints_the_error() {
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.assert_completed())).unwrap_err();
     let text = panic.downcast_ref::<String>().unwrap();
     assert!(text.contains("retried") && text.contains("no disk"), "{text}");
+}
+
+// round 31, newcomer b 2: it waited for an hour, or had the result of the other run.
+#[tokio::test(start_paused = true)]
+async fn run_whose_message_another_run_has_taken_says_so() {
+    let handler = async |_: Task| Ok::<(), JobError>(());
+    for sends in [false, true] {
+        let storage = memory::open_on(Runtime::paused());
+        // As another run begins.
+        let other = async {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            let queue = storage.queue_named::<Task>("one-run").await.unwrap();
+            queue.clear().await.unwrap();
+            if sends {
+                let _ = queue.send(&task("other")).await.unwrap();
+            }
+        };
+        let (test, message) = (HandlerTest::new().storage(storage.clone()), task("a"));
+        let delayed = SendOptions::new().delay(Duration::from_secs(60));
+        let before = tokio::time::Instant::now();
+        let (run, ()) = tokio::join!(test.run_one_with(handler, &message, delayed), other);
+        let error = run.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("another run on the same storage"), "{error}");
+        assert!(before.elapsed() < Duration::from_secs(60));
+    }
+}
+
+// round 31, newcomer b 10
+#[tokio::test(start_paused = true)]
+async fn snooze_is_asserted_with_its_cause() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let handler = async |task: Task| match task.name.as_str() {
+        "paused" => Err::<(), _>(JobError::snooze_because(HOUR, "the endpoint is paused")),
+        "fails" => Err(JobError::retry("the endpoint is paused")),
+        _ => Err(JobError::snooze(HOUR)),
+    };
+    run_one(handler, &task("paused")).await.unwrap().assert_snoozed("the endpoint is paused");
+    run_one(handler, &task("other")).await.unwrap().assert_snoozed("snoozed");
+    let failed = run_one(handler, &task("fails")).await.unwrap();
+    let asserted = || failed.assert_snoozed("the endpoint is paused");
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(asserted)).is_err());
 }

@@ -199,3 +199,21 @@ async fn renewal_that_is_refused_again_and_again_is_a_warning() {
     assert!(log.lines().any(is_warning), "{log}");
     assert!(!log.contains("leases are kept"), "{log}");
 }
+
+// round 31, newcomer b 4: it named no job, and called an outage a refusal.
+#[tokio::test(start_paused = true)]
+async fn settlement_that_fails_names_its_job_and_what_follows() {
+    let log = log::record();
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let task = Task { name: "a".into(), data: String::new() };
+    let _ = storage.queue::<Task>().await.unwrap().send(&task).id("d-281").await.unwrap();
+    let fail = async |_: Task| Err::<(), _>(JobError::retry("the till is closed"));
+    faulty.plan_always(Operation::Update, Fault::Refuse(StoreErrorKind::Unavailable));
+    let _ = worker(&storage).handle(fail).build().unwrap().run_until(after(20)).await.unwrap();
+    let log = log.text();
+    let line = log.lines().find(|line| line.contains("settling the delivery failed")).unwrap_or_default();
+    assert!(line.contains("WARN") && line.contains("job=d-281"), "{log}");
+    assert!(line.contains("is delivered again when its lease ends"), "{line}");
+    assert!(line.contains("the change was not made") && !line.contains("refused"), "{line}");
+}

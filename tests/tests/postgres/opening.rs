@@ -75,6 +75,20 @@ async fn time_limit_may_be_without_end() {
     }
 }
 
+// round 31, newcomer b 8: only a program could name it, so that the command line found no other schema.
+#[tokio::test]
+async fn schema_is_named_in_the_connection_string() {
+    let (options, schema) = own_schema();
+    let (one, queue) = with_queue(options).await;
+    put(&one, &queue, "text").await;
+    let string = format!("{}&schema={schema}", Postgres::shared().connection_string());
+    let other = Storage::open(Options::from_connection_string(&string).unwrap()).await.unwrap();
+    assert_eq!(get(&other, &queue, 1).await.len(), 1);
+    let (kind, text) = refusal(Options::from_connection_string("postgres://h/d?schema=1a").unwrap()).await;
+    assert_eq!(kind, StoreErrorKind::Configuration);
+    assert!(text.contains("the name of the schema") && !text.contains("1a"), "{text}");
+}
+
 #[tokio::test]
 async fn schemas_of_one_database_are_apart() {
     let ((one, _), (other, _)) = (own_schema(), own_schema());

@@ -33,7 +33,8 @@ pub struct Explanation {
     pub worker: Option<String>,
     /// The state of its cancellation.
     pub cancellation: Cancellation,
-    /// The reasons why it does not run, the most important first.
+    /// The reasons why it does not run: first those that must change for it to run, then a lack of slots and
+    /// limits that are reached, last what it may wait for.
     pub reasons: Vec<Obstacle>,
 }
 
@@ -161,35 +162,34 @@ impl Explanation {
     }
 
     /// Adds the obstacles of every job of the queue, including those from its `workers` if their records
-    /// could be read. Returns an obstacle that only some of the workers have, which belongs behind all
-    /// other obstacles that were found.
+    /// could be read. Returns those that pass without a change, or concern only some of the workers: they
+    /// belong behind the obstacles of the job itself.
     pub(super) fn add_queue_obstacles(
         &mut self,
         queue: &QueueOverview,
         workers: Option<&Vec<WorkerOverview>>,
-    ) -> Option<Obstacle> {
+    ) -> Vec<Obstacle> {
         if matches!(self.place, JobPlace::Running | JobPlace::Dead | JobPlace::Ended) {
-            return None;
+            return Vec::new();
         }
         if let Some(pause) = &queue.pause {
             let text = format!("the queue is paused{pause}: workers fetch nothing from it");
             self.reasons.push(Obstacle::new("paused", text.escape_debug().to_string()));
         }
-        let workers = workers?;
+        let Some(workers) = workers else { return Vec::new() };
         let listening: Vec<_> =
             workers.iter().filter(|worker| worker.record.listens_to(&queue.name)).collect();
         let fetching = listening.iter().filter(|worker| !worker.record.draining);
         if fetching.clone().next().is_none() {
             let text = "no worker with a record serves the queue";
             self.reasons.push(Obstacle::new("no_worker", text));
-            return None;
+            return Vec::new();
         }
         let circuit = open_circuit(&queue.name, fetching.clone().copied());
         let is_of_some = fetching.clone().any(|worker| has_closed_circuit(&queue.name, worker));
         let (of_some, of_all) = if is_of_some { (circuit, None) } else { (None, circuit) };
         self.reasons.extend(of_all);
-        self.reasons.extend(no_slot(&queue.name, fetching.map(|worker| &worker.record)));
-        of_some
+        no_slot(&queue.name, fetching.map(|worker| &worker.record)).into_iter().chain(of_some).collect()
     }
 
     pub(super) fn summarise(&mut self) {
@@ -204,7 +204,7 @@ impl Explanation {
                 format!("It has been running since {} ({}).", found.since, run(found))
             }
             (JobPlace::Running, None) => format!(
-                "A worker holds its lease until {}: it runs, or waits in the worker for its turn.",
+                "A worker holds its lease until {}, and no record that was read names it: it has begun since the last record of its worker, waits in the worker for its turn, or the worker has died or writes no record.",
                 self.message.as_ref().and_then(|message| message.due.as_deref()).unwrap_or("an unknown time")
             ),
             (JobPlace::Ended, _) => self.ended.as_ref().map_or_else(String::new, ended),

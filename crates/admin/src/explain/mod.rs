@@ -63,7 +63,8 @@ impl Admin {
     /// Searches once, in the order in which a job moves.
     async fn search_once(&self, job: &JobReference) -> Result<Explanation, Error> {
         let queue = self.queue(&job.queue).await?;
-        let BlobReadings { workers, now, sees_workers, cancellation, unread } = self.read_blobs(job).await;
+        let BlobReadings { workers, now, sees_workers, cancellation, unread: mut last } =
+            self.read_blobs(job).await;
         let (gone, workers): (Vec<_>, Vec<_>) = workers.into_iter().partition(|worker| worker.stale);
         let (mut found, mut sees_jobs) = (Explanation::new(job), false);
         found.find_run(&workers);
@@ -86,21 +87,20 @@ impl Admin {
             found.find_cancellation(cancellation, made);
         }
         // A job that is certainly not in the queue waits for nothing.
-        let of_some_workers = if found.place != JobPlace::Unseen || !sees_jobs {
-            found.add_queue_obstacles(&queue, sees_workers.then_some(&workers))
-        } else {
-            None
-        };
+        let may_wait = found.place != JobPlace::Unseen || !sees_jobs;
+        let seen = sees_workers.then_some(&workers);
+        let of_load = if may_wait { found.add_queue_obstacles(&queue, seen) } else { Vec::new() };
         if let Some(mut message) = found.message.take() {
             Memberships::default().prove(&self.storage, slice::from_mut(&mut message), None).await?;
             if matches!(message.state, JobState::Waiting | JobState::Delayed | JobState::BackingOff) {
                 let until = long_delay(&message, now).or_else(|| delay_or_back_off(&message, now));
                 // A job that waits for another of its key is held up by its delay only after that job.
-                let (first, last) =
+                let (first, after_turn) =
                     if message.is_due_after_turn(now) { (None, until) } else { (until, None) };
                 found.reasons.splice(0..0, first);
                 self.add_message_obstacles(&mut found, &message, &queue, &workers).await;
-                found.reasons.extend(last);
+                found.reasons.extend(after_turn.into_iter().chain(kind_limit(&message, &workers)));
+                last.extend(rate_limit(&message, &workers));
             }
             found.message = Some(message);
         }
@@ -108,8 +108,7 @@ impl Admin {
             let searched = Searched { jobs: sees_jobs, dead: sees_dead };
             found.reasons.splice(0..0, reasons_unseen(&queue, self.shows_all_jobs(), searched));
         }
-        found.reasons.extend(of_some_workers);
-        found.reasons.extend(unread);
+        found.reasons.extend(of_load.into_iter().chain(last));
         found.has_ended =
             sees_jobs && matches!(found.place, JobPlace::Dead | JobPlace::Ended | JobPlace::Unseen);
         found.summarise();
@@ -197,8 +196,6 @@ impl Admin {
     ) {
         found.reasons.extend(reached_limits(message, queue));
         found.reasons.extend(unknown_kind(message, workers));
-        found.reasons.extend(kind_limit(message, workers));
-        found.reasons.extend(rate_limit(message, workers));
         let mut unread_payload = None;
         match in_time(self.check_payload(message)).await {
             Err(error) if error.kind() == ErrorKind::Undecodable => {

@@ -236,10 +236,11 @@ pub(super) fn kind_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option
 }
 
 /// Returns the rate at which jobs of the kind start, if it is limited on all workers that handle the kind.
+/// Whether it holds up the job now, no record shows. A worker whose record is late may have died.
 pub(super) fn rate_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option<Obstacle> {
     let mut most = 0.0;
     let mut shared = BTreeSet::new();
-    for worker in workers.iter().filter(|worker| !worker.record.draining) {
+    for worker in workers.iter().filter(|worker| !worker.record.draining && !is_late(worker)) {
         let mut queues = worker.record.queues.iter().filter(|queue| queue.name == message.queue);
         let Some(queue) = queues.find(|queue| queue.takes(&message.kind)) else { continue };
         let limits = queue.limits.iter().find(|limits| limits.cover(&message.kind))?;
@@ -249,6 +250,6 @@ pub(super) fn rate_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option
         }
     }
     let kind = message.kind.escape_debug();
-    let text = format!("the rate limit of the kind `{kind}` is {most} jobs a second");
+    let text = format!("it may wait for the rate limit of the kind `{kind}`: {most} jobs a second");
     (most > 0.0).then(|| Obstacle::new("rate_limit", text))
 }

@@ -107,7 +107,11 @@ async fn explanation_finds_a_job_in_every_state_and_in_the_history() {
         for (id, place, words) in [
             ("delayed", JobPlace::Delayed, "It waits: it is delayed until "),
             ("failed", JobPlace::BackingOff, "It waits: it is tried again at "),
-            ("running", JobPlace::Running, "A worker holds its lease until "),
+            (
+                "running",
+                JobPlace::Running,
+                "no record that was read names it: it has begun since the last record ",
+            ),
             ("nobody", JobPlace::Unseen, "it has ended, or never existed"),
         ] {
             let found = explain(id).await;

@@ -32,6 +32,7 @@ struct Dead {
     /// The number of dead letters without a group.
     ungrouped: u64,
     letters: Vec<Message>,
+    has_keys: bool,
     matching: u64,
     looked_at: u64,
     complete: bool,
@@ -88,6 +89,7 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
         more_errors: ErrorRow::unshown(&found.errors),
         ungrouped: found.ungrouped,
         letters: found.letters.iter().map(|job| Message::new(&request, job)).collect(),
+        has_keys: found.letters.iter().any(|job| job.key.is_some()),
         matching: found.matching,
         looked_at: found.looked_at,
         complete: found.complete,

@@ -107,6 +107,7 @@ pub(crate) struct Message {
     pub(crate) path: String,
     pub(crate) id: String,
     pub(crate) query: String,
+    pub(crate) key: String,
     pub(crate) kind: String,
     pub(crate) attempts: u32,
     pub(crate) inserted: Option<When>,
@@ -122,16 +123,16 @@ impl Message {
         let deferral = job.deferral.as_ref().map(|deferral| format!("waits: {}", line(&deferral.cause)));
         let turn = job.in_order.then(|| "in order".to_owned());
         let notes: Vec<_> = deferral.into_iter().chain(turn).collect();
+        let shown = |field: Field<'_>, text: &str| shown(request, &job.queue, &job.kind, field, text);
         Self {
             path: job_path(&job.queue, &job.source, &job.id),
             id: line(&job.id),
             query: letter_query(job),
+            key: job.key.as_deref().map(|key| shown(Field::Key, key)).unwrap_or_default(),
             kind: line(&job.kind),
             attempts: job.attempts,
             inserted: job.inserted.as_deref().map(When::read),
-            error: error
-                .map(|error| shown(request, &job.queue, &job.kind, Field::Error, error))
-                .unwrap_or_default(),
+            error: error.map(|error| shown(Field::Error, error)).unwrap_or_default(),
             reason: job.dead.as_ref().map(|dead| line(&dead.reason)).unwrap_or_default(),
             died: job.dead.as_ref().and_then(|dead| dead.time.as_deref()).map(When::read),
             note: notes.join(", "),

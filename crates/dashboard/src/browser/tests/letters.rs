@@ -15,7 +15,7 @@ use jobqueue_admin::{AccessLevel, Action, Admin, DeadLetterFilter, OperatorEvent
 use jobqueue_testing::faults::{Fault, Faulty};
 use tokio_util::sync::CancellationToken;
 
-use crate::Dashboard;
+use crate::{Dashboard, Field};
 
 use super::changes::{ended, operation, previewed};
 use super::support::{Browser, Mail, filled, operate, reject_all, send};
@@ -96,6 +96,11 @@ async fn dead_letters_of_a_key_are_selected() {
     assert!(ended(&browser, purge.location()).await.contains("1 deleted"));
     let page = browser.page("/queues/mails/dead").await;
     assert!(!page.contains(">exact<") && page.contains(">longer<") && page.contains(">blank<"), "{page}");
+    assert!(page.contains(">Key</th>") && page.contains("<bdi>canada</bdi>"), "{page}");
+    let hides_keys = Dashboard::new(admin.clone())
+        .redact(|shown| matches!(shown.field, Field::Key).then(|| "hidden".to_owned()));
+    let page = Browser::new(hides_keys).page("/queues/mails/dead").await;
+    assert!(page.contains("<bdi>hidden</bdi>") && !page.contains("canada"), "{page}");
     let hiding = Browser::new(Dashboard::new(admin).redact(|_| None));
     assert_eq!(hiding.get("/queues/mails/dead?key=ada").await.status, StatusCode::FORBIDDEN);
 }
