@@ -49,8 +49,15 @@ pub use subject::Subject;
 /// Returns all promises, in the order of the port's operations.
 pub fn promises() -> &'static [Promise] {
     static ALL: LazyLock<Vec<Promise>> = LazyLock::new(|| {
-        [queues::all(), subscribe::PROMISES.to_vec(), announcements::PROMISES.to_vec(), blobs::all(), leases::all(), journal::PROMISES.to_vec()]
-            .concat()
+        [
+            queues::all(),
+            subscribe::PROMISES.to_vec(),
+            announcements::PROMISES.to_vec(),
+            blobs::all(),
+            leases::all(),
+            journal::PROMISES.to_vec(),
+        ]
+        .concat()
     });
     &ALL
 }

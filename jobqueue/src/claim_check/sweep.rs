@@ -2,9 +2,9 @@
 //!
 //! A sweep compares times by the storage's clock only, and never decides by age alone. It removes a blob
 //! after the time in its metadata, because no message that refers to the blob can exist then; where the
-//! storage itself makes dead letters, which outlive their time, only if the dead-letter queue is empty. It
-//! removes a blob with the time `never` only on request, and only if its queue and the dead-letter queue are
-//! empty; the count of a queue is never 0 while the queue has messages.
+//! storage itself makes dead letters, which outlive their time, only if the queue and its dead-letter queue
+//! are empty. It removes a blob with the time `never` only on request, and only if both are empty; the count of
+//! a queue is never 0 while the queue has messages.
 
 use std::collections::HashMap;
 use std::iter;
@@ -61,8 +61,7 @@ pub(crate) async fn sweep_containers(
     containers: &[SweptContainer],
     options: SweepOptions,
 ) -> Result<SweepReport, Error> {
-    let now = storage.runtime().now();
-    let mut sweep = Sweep { storage, now, drained: HashMap::new(), without_letters: HashMap::new(), options };
+    let mut sweep = Sweep { storage, now: storage.runtime().now(), drained: HashMap::new(), options };
     let mut swept = SweepReport::default();
     match sweep.all(containers, &mut swept).await {
         Ok(()) => Ok(swept),
@@ -85,9 +84,6 @@ struct Sweep<'a> {
     /// The queues that were checked, and whether each is drained. An entry holds for the whole sweep, because
     /// no new message refers to a blob that is old enough to be swept.
     drained: HashMap<QueueName, bool>,
-    /// The queues that were checked, and whether each has no dead letters. An entry holds for the whole
-    /// sweep: the message of a blob that is swept has expired, and the grace has passed since.
-    without_letters: HashMap<QueueName, bool>,
 }
 
 impl Sweep<'_> {
@@ -208,7 +204,9 @@ impl Sweep<'_> {
         let Some(expires) = properties.metadata.get(EXPIRES) else { return Ok(false) };
         if let Some(end) = needed_at_most_until(properties) {
             let is_over = end.checked_add(self.options.grace).is_some_and(|end| end < self.now);
-            return Ok(is_over && self.is_without_letters(container, name).await?);
+            return Ok(
+                is_over && (!self.may_become_letters(container) || self.is_of_drained_queue(name).await?)
+            );
         }
         let age = self.now.duration_since(properties.modified).unwrap_or_default();
         let is_selected = self.options.drained_queues && expires == NEVER && container.as_str() == CONTAINER;
@@ -216,37 +214,33 @@ impl Sweep<'_> {
         if !is_selected || age < min_age || self.options.stop.is_cancelled() {
             return Ok(false);
         }
-        let Some(queue) = queue_of(name) else { return Ok(false) };
+        self.is_of_drained_queue(name).await
+    }
+
+    /// Returns whether the storage itself may have made a dead letter of an expired message, or may yet make
+    /// one: such a letter has no copy of the blob, and does not expire. Service Bus does so when somebody
+    /// receives from the queue.
+    fn may_become_letters(&self, container: &ContainerName) -> bool {
+        container.as_str() == CONTAINER && self.storage.queues().powers().dead_letters.is_some()
+    }
+
+    /// Returns whether the queue of a payload is known to be drained.
+    async fn is_of_drained_queue(&mut self, name: &str) -> Result<bool, StoreError> {
+        let queue = name.split('/').nth(1).and_then(|queue| QueueName::new(queue).ok());
+        let Some(queue) = queue else { return Ok(false) };
         if let Some(is_drained) = self.drained.get(&queue) {
             return Ok(*is_drained);
         }
-        let is_drained = known_or_false(&queue, self.is_drained(&queue).await)?;
+        let is_drained = match self.is_drained(&queue).await {
+            // The queue may have messages. The sweep continues with the other queues.
+            Err(error) if !error.is_retryable() => {
+                crate::log::warn!(%queue, %error, "the payloads of a queue that cannot be counted stay");
+                false
+            }
+            is_drained => is_drained?,
+        };
         self.drained.insert(queue, is_drained);
         Ok(is_drained)
-    }
-
-    /// Returns whether no dead letter refers to an expired blob. The storage may have made a letter of the
-    /// message itself: then the letter has no copy of the blob, and does not expire.
-    async fn is_without_letters(
-        &mut self,
-        container: &ContainerName,
-        name: &str,
-    ) -> Result<bool, StoreError> {
-        if container.as_str() != CONTAINER || self.storage.queues().powers().dead_letters.is_none() {
-            return Ok(true);
-        }
-        let Some(queue) = queue_of(name) else { return Ok(true) };
-        if let Some(is_without) = self.without_letters.get(&queue) {
-            return Ok(*is_without);
-        }
-        let is_without = known_or_false(&queue, self.has_no_letters(&queue).await)?;
-        self.without_letters.insert(queue, is_without);
-        Ok(is_without)
-    }
-
-    async fn has_no_letters(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        let Ok(letters) = queue.dead_letter() else { return Ok(true) };
-        Ok(!self.is_sharded(queue).await? && self.is_empty(&letters).await?)
     }
 
     /// Returns whether neither the queue nor its dead-letter queue has a message. Checks the queue before and
@@ -296,23 +290,6 @@ impl Sweep<'_> {
         } else {
             delete(self.storage, blob).await.map(|()| true)
         }
-    }
-}
-
-/// Returns the queue for which a blob was written.
-fn queue_of(name: &str) -> Option<QueueName> {
-    name.split('/').nth(1).and_then(|queue| QueueName::new(queue).ok())
-}
-
-/// Returns the answer about a queue, or false if it can never be had: the queue may have messages, and the
-/// sweep continues with the other queues.
-fn known_or_false(queue: &QueueName, answer: Result<bool, StoreError>) -> Result<bool, StoreError> {
-    match answer {
-        Err(error) if !error.is_retryable() => {
-            crate::log::warn!(%queue, %error, "the payloads of a queue that cannot be counted stay");
-            Ok(false)
-        }
-        answer => answer,
     }
 }
 

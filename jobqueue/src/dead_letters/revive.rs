@@ -14,7 +14,9 @@ use crate::envelope::{
 };
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{forget_message, is_in_order, renumber, restamp};
-use crate::queue_core::{CopyName, MAX_COPIED_BYTES, copy_blobs, payload_error, remove_blobs};
+use crate::queue_core::{
+    CopyName, MAX_COPIED_BYTES, MAX_DOUBTS_WITH_OWN_BLOBS, copy_blobs, payload_error, remove_blobs,
+};
 use crate::send::send_error;
 use crate::storage::{
     Certainty, ExpiredReceipt, MessageId, MessageRef, PutMessage, StoreError, StoreErrorKind, Tries,
@@ -23,8 +25,6 @@ use crate::storage::{
 /// The time that must be left of the lease of a letter when its job is put back, so that the letter can be
 /// deleted.
 const DELETION_RESERVE: Duration = Duration::from_secs(2);
-/// The number of puts with an unknown outcome after which the messages of further puts share their blobs.
-const MAX_DOUBTS_WITH_OWN_BLOBS: u32 = 2;
 
 /// The new message of a redriven job, and the blobs that were written for it.
 struct RevivedJob {

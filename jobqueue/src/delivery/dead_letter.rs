@@ -182,7 +182,7 @@ async fn find_earlier_copy(
     events(&letters).find(|found| DeathOf::of(found).as_ref() == Some(&copy))
 }
 
-/// Stores the blobs of the copy, then the copy. Returns the original blobs, which the copy does not need.
+/// Stores the blobs of the copy, then the copy. Returns the original blobs, which no copy needs.
 async fn store_copy(
     job: &LeasedJob,
     dead_letter_queue: &QueueName,
@@ -195,6 +195,8 @@ async fn store_copy(
         Err(error) => Err((Certainty::NotApplied, error.into())),
     };
     match stored {
+        // A letter of an earlier delivery may refer to a blob that could not be copied then.
+        Ok(()) if is_repeated(job) => Ok(Vec::new()),
         Ok(()) => Ok(copied.old),
         Err((certainty, error)) => {
             // Unless the copy is certainly not stored, it may need them.
@@ -206,6 +208,14 @@ async fn store_copy(
     }
 }
 
+/// Returns whether an earlier delivery has recorded the end, and may have stored a letter.
+fn is_repeated(job: &LeasedJob) -> bool {
+    let is_recorded_before = |event: &Envelope| {
+        event.dead_letter.as_ref().is_some_and(|note| note.deliveries != job.dequeue_count)
+    };
+    job.with_envelope(is_recorded_before).unwrap_or(false)
+}
+
 /// Stores the blobs of a dead letter, which never expire, and returns its text. All deliveries after the one
 /// that has recorded the end use the same copies: while the outcome of the puts is unknown, each of them puts
 /// the letter again.
@@ -213,11 +223,7 @@ async fn store_blobs_and_render(
     job: &LeasedJob,
     envelope: &mut Envelope,
 ) -> Result<(String, CopiedBlobs), Error> {
-    let is_recorded_before = |event: &Envelope| {
-        event.dead_letter.as_ref().is_some_and(|note| note.deliveries != job.dequeue_count)
-    };
-    let is_repeated = job.with_envelope(is_recorded_before).unwrap_or(false);
-    let name = if is_repeated { CopyName::For(job.lease.message_id().as_str()) } else { CopyName::New };
+    let name = if is_repeated(job) { CopyName::For(job.lease.message_id().as_str()) } else { CopyName::New };
     let mut copied = copy_blobs(&job.core, &job.core.name, envelope, MAX_COPIED_BYTES, name).await?;
     match job.render_and_store_blobs(envelope, None).await {
         Ok(rendered) => {

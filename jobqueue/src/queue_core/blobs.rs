@@ -31,6 +31,9 @@ pub(crate) enum CopyName<'h> {
     SharedFor(&'h str),
 }
 
+/// The number of puts with an unknown outcome after which the messages of all further puts share their blobs.
+pub(crate) const MAX_DOUBTS_WITH_OWN_BLOBS: u32 = 2;
+
 /// The maximum size of a blob that a delivery copies, because a producer must not be able to exhaust a
 /// worker's memory.
 pub(crate) const MAX_COPIED_BYTES: u64 = 256 * 1024 * 1024;
@@ -80,16 +83,23 @@ async fn copy_blob(
     name: CopyName<'_>,
 ) -> Result<Result<StoredReference, PayloadError>, Error> {
     let checks = &core.claim_checks;
+    let named = match name {
+        CopyName::New => None,
+        CopyName::For(holder) => Some(old.copy_for(&core.name, holder)),
+        CopyName::SharedFor(holder) => Some(old.copy_for(&core.name, holder).shared()),
+    };
+    // An earlier try may have written this copy.
+    if let Some(named) = &named
+        && checks.check(&core.name, named).await.is_ok()
+    {
+        return Ok(Ok(named.clone()));
+    }
     let (data, _copying) = match checks.load_for_copy(queue, old, limit).await {
         Ok(loaded) => loaded,
         Err(PayloadError::Unreadable(error)) => return Err(error.into()),
         Err(permanent) => return Ok(Err(permanent)),
     };
-    let new = match name {
-        CopyName::New => checks.reference(&core.name, &data),
-        CopyName::For(holder) => old.copy_for(&core.name, holder),
-        CopyName::SharedFor(holder) => old.copy_for(&core.name, holder).shared(),
-    };
+    let new = named.unwrap_or_else(|| checks.reference(&core.name, &data));
     let stored = checks.store(&new, data, None).await;
     match (stored, name) {
         (Ok(()), _) => Ok(Ok(new)),
@@ -97,7 +107,7 @@ async fn copy_blob(
             remove_blobs(core, &core.name, vec![new]).await;
             Err(error.into())
         }
-        // An earlier try has written this copy.
+        // Another process was faster.
         (Err(error), _) if error.kind() == StoreErrorKind::BlobAlreadyExists => Ok(Ok(new)),
         (Err(error), _) => Err(error.into()),
     }

@@ -15,7 +15,9 @@ mod settings_cache;
 mod typed;
 
 pub(crate) use backpressure::wait_until_below;
-pub(crate) use blobs::{CopiedBlobs, CopyName, MAX_COPIED_BYTES, copy_blobs, remove_blobs};
+pub(crate) use blobs::{
+    CopiedBlobs, CopyName, MAX_COPIED_BYTES, MAX_DOUBTS_WITH_OWN_BLOBS, copy_blobs, remove_blobs,
+};
 pub(crate) use errors::{RESCAN_SECONDS, UNCERTAIN_END, no_renewer, payload_error};
 pub(crate) use fit::{check_length, fit};
 pub(crate) use idle::Idle;

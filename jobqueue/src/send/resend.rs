@@ -19,11 +19,9 @@ use crate::envelope::{
 };
 use crate::error::{Error, ErrorKind};
 use crate::group_log::restamp;
-use crate::queue_core::{QueueCore, remove_blobs};
+use crate::queue_core::{MAX_DOUBTS_WITH_OWN_BLOBS, QueueCore, remove_blobs};
 use crate::storage::{Certainty, PutMessage};
 
-/// The number of requests with an unknown outcome after which all further messages share one blob.
-const MAX_DOUBTS_WITH_OWN_BLOBS: u32 = 2;
 /// The maximum number of payloads that are deleted at the same time.
 const CONCURRENT_DELETIONS: usize = 4;
 /// The time limit for the deletion of all payloads of a send.

@@ -24,9 +24,10 @@ use super::pipeline::{PLACEHOLDER, RECEIPT};
 use super::{probe, xml};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
-    Access, Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, MessageRef, Metadata, Notifiers,
-    PeekedMessage, Permissions, PopReceipt, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties,
-    QueueStore, Received, StoreError, StoreErrorKind, Subscription, UpdateMessage, Updated, put_each,
+    Access, Arrivals, Batches, Created, Detach, ExpiredReceipt, GetMessages, Guarantees, MessageRef,
+    Metadata, Notifiers, PeekedMessage, Permissions, PopReceipt, PutMessage, PutOutcome, QueueName,
+    QueuePowers, QueueProperties, QueueStore, Received, StoreError, StoreErrorKind, Subscription,
+    UpdateMessage, Updated, put_each,
 };
 
 /// The number of concurrent requests of `put_all` and of `delete_all`: the service has no bulk operations.

@@ -1,8 +1,8 @@
 //! The queue half of the port over shards.
 
 use std::borrow::Cow;
-use std::sync::atomic::AtomicUsize;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;

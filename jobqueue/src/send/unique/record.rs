@@ -85,7 +85,8 @@ impl UniqueRecord {
 
     /// Returns the record with the job's position in its FIFO group, and the end of its window.
     pub(super) fn with_position_and_window(self, position: Option<EntryRef>, until: u64) -> Self {
-        Self { position, until: until.min(self.until), ..self }
+        let until = if self.taken_over { until.min(self.until) } else { until };
+        Self { position, until, ..self }
     }
 
     /// Returns the record with a renewed hold. Its window ends later, unless a former sender may have sent.
