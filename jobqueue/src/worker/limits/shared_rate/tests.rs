@@ -156,7 +156,7 @@ async fn lost_answers_repeat_no_time() {
 
 #[test]
 fn times_follow_what_others_have_reserved() {
-    const NOW: u64 = 1_000_000_000;
+    const NOW: u64 = 1_000_000_000_000_000;
     let rate = Rate { interval: SECOND / 10, burst: 3 };
     let (times, record) = rate.reserve(None, NOW, 5).unwrap();
     // A quarter of a second, and the burst, lie before now.
