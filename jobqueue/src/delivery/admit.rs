@@ -22,7 +22,6 @@ use super::leased_job::LeasedJob;
 use super::order_position::position_of;
 use super::progress::{has_stored_checkpoint, read_stored_checkpoint};
 use super::registry::UNKNOWN_KIND;
-use super::slot::HandlerStart;
 use crate::handler::Registration;
 use crate::job::JobInfo;
 use crate::job::outcome::chain;
@@ -284,18 +283,8 @@ impl<'a> Preparation<'a> {
     /// Takes the handler's permits, and sleeps until its rate limiter lets it begin.
     async fn take_permits(&self, kind: &str) -> ControlFlow<NotRun> {
         self.check_may_begin()?;
-        let start = match self.admission.slot.admit(kind) {
-            Ok(HandlerStart::After(wait)) if wait.is_zero() => return Continue(()),
-            Ok(HandlerStart::After(wait)) => Ok(wait),
-            Ok(HandlerStart::Asks(asked)) => {
-                let Some(start) = self.admission.stop.run_until_cancelled(asked).await else {
-                    return self.check_may_begin();
-                };
-                start
-            }
-            Err(wait) => Err(wait),
-        };
-        match start {
+        match self.admission.slot.admit(kind) {
+            Ok(wait) if wait.is_zero() => Continue(()),
             Ok(wait) => {
                 // Boxed, because few handlers wait.
                 let _ = Box::pin(self.admission.stop.run_until_cancelled(sleep(wait))).await;

@@ -82,5 +82,5 @@ pub use progress::CheckpointOutcome;
 pub(crate) use progress::{load_saved, save_progress};
 pub(crate) use registry::{QueueHandlers, Registry};
 pub(crate) use shrink_history::fit_shortened;
-pub(crate) use slot::{DeliverySlot, HandlerStart, MessageClass};
+pub(crate) use slot::{DeliverySlot, MessageClass};
 pub(crate) use state::{DeliveryOptions, DeliveryState, Snooze};

@@ -14,21 +14,6 @@ pub(crate) enum MessageClass {
     Unknown,
 }
 
-/// When a handler may begin.
-pub(crate) enum HandlerStart {
-    /// After this time, at most a second.
-    After(Duration),
-    /// As the future says, which asks the storage: after a time, or not now. The error is how long to put the
-    /// message back.
-    Asks(BoxFuture<'static, Result<Duration, Duration>>),
-}
-
-impl Default for HandlerStart {
-    fn default() -> Self {
-        Self::After(Duration::ZERO)
-    }
-}
-
 /// The slot of one delivery. Dropping it frees it for another delivery.
 pub(crate) trait DeliverySlot: Send + Sync {
     fn classify(&self, class: MessageClass);
@@ -41,8 +26,9 @@ pub(crate) trait DeliverySlot: Send + Sync {
     /// another delivery, because this delivery waits. [`admit`](Self::admit) takes a permit again.
     fn give_back(&self);
 
-    /// Returns when the handler of `kind` may begin, or else how long to put the message back.
-    fn admit(&self, kind: &str) -> Result<HandlerStart, Duration>;
+    /// Returns how long the handler of `kind` must wait before it begins (1 second at most), or else how long
+    /// to put the message back.
+    fn admit(&self, kind: &str) -> Result<Duration, Duration>;
 
     /// Returns `Ok` if a message that did not run may be dead-lettered now, or else how long to put it back,
     /// at most `longest`.

@@ -81,9 +81,6 @@ pub struct KindLimits {
     pub concurrency: Option<u64>,
     /// The maximum number of jobs of the kind that begin per second, if it is limited.
     pub per_second: Option<f64>,
-    /// The name of the rate, if all workers that name it [share it](crate::worker::RateLimit::across_workers).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shared_rate: Option<String>,
 }
 
 impl ListeningQueue {
@@ -107,12 +104,10 @@ impl KindLimits {
         kind: &str,
         kinds: &[&str],
         concurrency: Option<usize>,
-        rate: Option<(f64, Option<String>)>,
+        per_second: Option<f64>,
     ) -> Self {
-        let (per_second, shared_rate) = rate.map_or((None, None), |(rate, name)| (Some(rate), name));
         let aliases = kinds.iter().filter(|name| **name != kind).map(|name| (*name).to_owned()).collect();
-        let concurrency = concurrency.map(|jobs| jobs as u64);
-        Self { kind: kind.to_owned(), aliases, concurrency, per_second, shared_rate }
+        Self { kind: kind.to_owned(), aliases, concurrency: concurrency.map(|jobs| jobs as u64), per_second }
     }
 
     /// Returns whether the limits apply to jobs of this kind.

@@ -15,7 +15,7 @@ use super::activity::Activity;
 use super::limits::Occupied;
 use super::pacing::{Circuit, CircuitChange, Permit, Probe, UnknownRatio};
 use super::state::WorkerState;
-use crate::delivery::{DeliveryReport, DeliverySlot, Executor, HandlerStart, Incoming, MessageClass};
+use crate::delivery::{DeliveryReport, DeliverySlot, Executor, Incoming, MessageClass};
 use crate::event::Event;
 use crate::job::outcome::{Outcome, printable};
 use crate::log::MAX_ID_CHARS;
@@ -158,7 +158,7 @@ impl DeliverySlot for DeliveryGuard {
         }
     }
 
-    fn admit(&self, kind: &str) -> Result<HandlerStart, Duration> {
+    fn admit(&self, kind: &str) -> Result<Duration, Duration> {
         self.slot.admit(kind)
     }
 

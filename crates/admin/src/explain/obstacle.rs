@@ -1,6 +1,5 @@
 //! The reasons why a job does not run, from what the storage and the records of workers show.
 
-use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use jobqueue::__internals::WorkerRecord;
@@ -239,15 +238,10 @@ pub(super) fn kind_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option
 /// Whether it holds up the job now, no record shows. A worker whose record is late may have died.
 pub(super) fn rate_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option<Obstacle> {
     let mut most = 0.0;
-    let mut shared = BTreeSet::new();
     for worker in workers.iter().filter(|worker| !worker.record.draining && !is_late(worker)) {
         let mut queues = worker.record.queues.iter().filter(|queue| queue.name == message.queue);
         let Some(queue) = queues.find(|queue| queue.takes(&message.kind)) else { continue };
-        let limits = queue.limits.iter().find(|limits| limits.cover(&message.kind))?;
-        let rate = limits.per_second?;
-        if limits.shared_rate.as_ref().is_none_or(|name| shared.insert(name)) {
-            most += rate;
-        }
+        most += queue.limits.iter().find(|limits| limits.cover(&message.kind))?.per_second?;
     }
     let kind = message.kind.escape_debug();
     let text = format!("it may wait for the rate limit of the kind `{kind}`: {most} jobs a second");

@@ -9,7 +9,6 @@
 mod handler_count;
 mod rate;
 mod settings;
-mod shared_rate;
 mod shares;
 mod slots;
 

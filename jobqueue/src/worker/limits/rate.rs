@@ -1,4 +1,4 @@
-//! A rate limiter that several handlers share, in one process or, by a [`SharedRate`], in all.
+//! A rate limiter that several handlers of one process share.
 
 use std::fmt;
 use std::pin::pin;
@@ -6,24 +6,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep};
 
-use super::shared_rate::{Rate, SharedRate, Turn};
 use crate::clock::WITHOUT_END;
-use crate::delivery::HandlerStart;
-use crate::error::{Error, ErrorKind};
-use crate::runtime::Runtime;
-use crate::storage::{BlobStore, NameError, Storage};
 use crate::sync::lock;
-
-/// The longest time for which a message that was fetched waits for its rate.
-pub(super) const MAX_START_DELAY: Duration = Duration::from_secs(1);
 
 /// Limits how often handlers begin. All clones share one limit: give the same limiter to all handlers, and to
 /// all workers of the process, that call the same service.
 ///
-/// The limiter counts within this process: two processes with the same limit begin twice as many jobs.
-/// [`across_workers`](Self::across_workers) shares one limit among all processes.
+/// The limiter counts within this process: two processes with the same limit begin twice as many jobs. Divide
+/// the rate among the processes, or let one process run these handlers.
 ///
 /// Jobs begin at even intervals unless [`burst`](Self::burst) allows more. Each attempt counts, whether its
 /// handler calls the service or not, and no handler can take or return a turn by itself. Queues that share a
@@ -57,9 +49,9 @@ pub struct RateLimit {
 }
 
 struct TokenBucket {
-    rate: Rate,
-    /// Takes the place of the two buckets below, if all processes share the rate.
-    shared: Option<SharedRate>,
+    /// The time between two tokens.
+    interval: Duration,
+    burst: u32,
     /// Limits the tokens that are taken before messages are fetched.
     taken: Bucket,
     /// Limits the jobs that begin.
@@ -88,15 +80,13 @@ type Bucket = Mutex<Option<Instant>>;
 #[derive(Debug)]
 pub(super) struct RateToken {
     limit: Option<RateLimit>,
-    /// The time that is reserved for the job, if all processes share the rate.
-    time: Option<Instant>,
 }
 
 impl RateLimit {
     /// Returns a limiter for `jobs` (at least 1) per `per` (at least a microsecond for each job).
     pub fn new(jobs: u32, per: Duration) -> Self {
         let interval = (per.min(WITHOUT_END) / jobs.max(1)).max(Duration::from_micros(1));
-        Self::of(Rate { interval, burst: 1 }, None)
+        Self::of(interval, 1)
     }
 
     /// Returns a limiter of the same rate that lets up to `jobs` jobs begin at once after a quiet time. The
@@ -104,58 +94,14 @@ impl RateLimit {
     /// larger burst, a worker fetches more messages per request.
     #[must_use]
     pub fn burst(self, jobs: u32) -> Self {
-        let rate = Rate { burst: jobs.max(1), ..self.inner.rate };
-        Self::of(rate, self.inner.shared.as_ref().map(|shared| shared.with_rate(rate)))
+        Self::of(self.inner.interval, jobs.max(1))
     }
 
-    /// Returns a limiter whose limit all workers of `storage` share that name it: 1 to 200 ASCII letters,
-    /// digits and `-_.=/`.
-    ///
-    /// Within any time span, the handlers of all processes together begin at most the burst and as many jobs
-    /// as the rate allows for the span and two seconds more; on Azure three seconds. Processes may name
-    /// different rates for a time, such as during a deploy: each begins jobs at its own.
-    ///
-    /// A process reserves up to half a second of the rate at once, by a change of a record in the storage's
-    /// blobs: two a second while its jobs begin, or one for each job if there are fewer. An idle worker
-    /// reserves nothing. What a process has reserved and does not use, because it was killed or its queue is
-    /// empty, is lost. While the record cannot be changed, no job begins.
-    ///
-    /// ```
-    /// # fn main() -> Result<(), jobqueue::Error> {
-    /// use jobqueue::Storage;
-    /// use jobqueue::worker::RateLimit;
-    /// use std::time::Duration;
-    ///
-    /// let storage = Storage::memory();
-    /// // Ten a second, however many workers there are.
-    /// let provider = RateLimit::new(10, Duration::from_secs(1)).across_workers(&storage, "mail-provider")?;
-    /// # drop(provider); Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) if the name is not allowed.
-    pub fn across_workers(self, storage: &Storage, name: &str) -> Result<Self, Error> {
-        if name.len() > 200 {
-            return Err(Error::new(ErrorKind::Invalid, "the name of a rate has 1 to 200 characters"));
-        }
-        Ok(self.shared_over(storage.blobs(), storage.runtime(), name)?)
-    }
-
-    pub(super) fn shared_over(
-        self,
-        blobs: &Arc<dyn BlobStore>,
-        runtime: &Runtime,
-        name: &str,
-    ) -> Result<Self, NameError> {
-        let rate = self.inner.rate;
-        Ok(Self::of(rate, Some(SharedRate::new(blobs, runtime, name, rate)?)))
-    }
-
-    fn of(rate: Rate, shared: Option<SharedRate>) -> Self {
+    fn of(interval: Duration, burst: u32) -> Self {
         Self {
             inner: Arc::new(TokenBucket {
-                rate,
-                shared,
+                interval,
+                burst,
                 taken: Bucket::default(),
                 begun: Bucket::default(),
                 turn: tokio::sync::Mutex::default(),
@@ -166,11 +112,7 @@ impl RateLimit {
     }
 
     pub(super) fn per_second(&self) -> f64 {
-        1.0 / self.inner.rate.interval.as_secs_f64()
-    }
-
-    pub(super) fn shared_name(&self) -> Option<String> {
-        self.inner.shared.as_ref().map(|shared| shared.name().to_owned())
+        1.0 / self.inner.interval.as_secs_f64()
     }
 
     pub(super) fn is_same(&self, other: &Self) -> bool {
@@ -181,16 +123,13 @@ impl RateLimit {
     /// is one. Cancel-safe.
     pub(super) async fn take(&self) -> RateToken {
         let _turn = self.inner.turn.lock().await;
-        if let Some(shared) = &self.inner.shared {
-            return self.take_shared(shared).await;
-        }
         let mut has_left_a_token = false;
         loop {
             let mut returned = pin!(self.inner.returned.notified());
             returned.as_mut().enable();
             let Err(wait) = self.take_now() else {
                 if has_left_a_token || !self.keep_for_refused() {
-                    return self.token(None);
+                    return RateToken { limit: Some(self.clone()) };
                 }
                 has_left_a_token = true;
                 continue;
@@ -203,58 +142,18 @@ impl RateLimit {
         }
     }
 
-    async fn take_shared(&self, shared: &SharedRate) -> RateToken {
-        loop {
-            let now = Instant::now();
-            match shared.turn(now + WITHOUT_END) {
-                Turn::At(time) => {
-                    let token = self.token(Some(time));
-                    sleep_until(time).await;
-                    return token;
-                }
-                Turn::Unreserved => return self.token(None),
-                Turn::Wait(wait) => sleep(wait).await,
-                Turn::Reserve(wanted) => shared.reserve(wanted).await,
-            }
-        }
-    }
-
-    fn token(&self, time: Option<Instant>) -> RateToken {
-        RateToken { limit: Some(self.clone()), time }
-    }
-
     /// Takes a token if one is free and no other caller waits for it. Otherwise returns the time until the
     /// next token.
     pub(super) fn try_take(&self) -> Result<RateToken, Duration> {
-        let Ok(_turn) = self.inner.turn.try_lock() else { return Err(self.inner.rate.interval) };
-        let Some(shared) = &self.inner.shared else { return self.take_now().map(|()| self.token(None)) };
-        match shared.turn(Instant::now()) {
-            Turn::At(time) => Ok(self.token(Some(time))),
-            Turn::Unreserved => Ok(self.token(None)),
-            Turn::Wait(wait) => Err(wait),
-            Turn::Reserve(_) => Err(self.inner.rate.interval),
-        }
-    }
-
-    /// Takes a token for a further message of the next fetch, if one is free.
-    pub(super) fn try_take_further(&self) -> Option<RateToken> {
-        let token = self.try_take().ok()?;
-        // Without a time, one message at a time is fetched.
-        (self.inner.shared.is_none() || token.time.is_some()).then_some(token)
+        let Ok(_turn) = self.inner.turn.try_lock() else { return Err(self.inner.interval) };
+        self.take_now().map(|()| RateToken { limit: Some(self.clone()) })
     }
 
     /// Takes a token for a delivery. Without a token the delivery is put back.
     pub(super) fn try_take_for_delivery(&self) -> Result<RateToken, Duration> {
-        if let Some(shared) = &self.inner.shared {
-            return match shared.turn(Instant::now() + MAX_START_DELAY) {
-                Turn::At(time) => Ok(self.token(Some(time))),
-                Turn::Wait(wait) if wait > MAX_START_DELAY => Err(wait),
-                Turn::Unreserved | Turn::Reserve(_) | Turn::Wait(_) => Ok(self.token(None)),
-            };
-        }
         let mut refused = lock(&self.inner.refused);
         let taken = match *refused {
-            RefusedDelivery::TokenIsKept => Ok(self.token(None)),
+            RefusedDelivery::TokenIsKept => Ok(RateToken { limit: Some(self.clone()) }),
             RefusedDelivery::No | RefusedDelivery::Yes => self.try_take(),
         };
         *refused = if taken.is_ok() { RefusedDelivery::No } else { RefusedDelivery::Yes };
@@ -280,12 +179,12 @@ impl RateLimit {
     /// Counts one more job in `bucket`, and returns the time for which the job must wait. Returns `Err(wait)`
     /// and does not count the job if it would wait for longer than `max_wait`.
     fn count(&self, bucket: &Bucket, max_wait: Duration) -> Result<Duration, Duration> {
-        let Rate { interval, burst } = self.inner.rate;
+        let TokenBucket { interval, burst, .. } = &*self.inner;
         let mut full_at = lock(bucket);
         let now = Instant::now();
-        let after = full_at.map_or(now, |full_at| full_at.max(now)) + interval;
+        let after = full_at.map_or(now, |full_at| full_at.max(now)) + *interval;
         // Capped, so that the sum with an instant does not overflow.
-        let wait = after.saturating_duration_since(now + interval.saturating_mul(burst).min(WITHOUT_END));
+        let wait = after.saturating_duration_since(now + interval.saturating_mul(*burst).min(WITHOUT_END));
         if wait > max_wait {
             return Err(wait);
         }
@@ -293,12 +192,9 @@ impl RateLimit {
         Ok(wait)
     }
 
-    fn put_back(&self, time: Option<Instant>) {
-        if let Some(shared) = &self.inner.shared {
-            return shared.give_back(time);
-        }
+    fn put_back(&self) {
         let mut full_at = lock(&self.inner.taken);
-        *full_at = full_at.and_then(|full_at| full_at.checked_sub(self.inner.rate.interval));
+        *full_at = full_at.and_then(|full_at| full_at.checked_sub(self.inner.interval));
         drop(full_at);
         self.inner.returned.notify_waiters();
     }
@@ -306,35 +202,23 @@ impl RateLimit {
 
 impl fmt::Debug for RateLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TokenBucket { rate: Rate { interval, burst }, shared, .. } = &*self.inner;
-        let mut form = f.debug_struct("RateLimit");
-        form.field("interval", interval).field("burst", burst).field("shared", shared).finish_non_exhaustive()
+        let TokenBucket { interval, burst, .. } = &*self.inner;
+        f.debug_struct("RateLimit").field("interval", interval).field("burst", burst).finish_non_exhaustive()
     }
 }
 
 impl RateToken {
-    /// Spends the token to begin a job, and returns when. Returns `Err(wait)` instead if the job would wait for
-    /// longer than `max_wait`. A second limit is necessary because tokens are taken before messages are
-    /// fetched: a storage that is slow after that returns many messages at once.
-    pub(super) fn begin(self, max_wait: Duration) -> Result<HandlerStart, Duration> {
-        let Some(limit) = &self.limit else { return Ok(HandlerStart::After(Duration::ZERO)) };
-        let start = match (&limit.inner.shared, self.time) {
-            (None, _) => HandlerStart::After(limit.count(&limit.inner.begun, max_wait)?),
-            (Some(shared), Some(time)) if shared.spend(time) => {
-                HandlerStart::After(time.saturating_duration_since(Instant::now()))
-            }
-            (Some(_), _) => {
-                let limit = limit.clone();
-                HandlerStart::Asks(Box::pin(async move {
-                    match &limit.inner.shared {
-                        Some(shared) => shared.begin(max_wait).await,
-                        None => Ok(Duration::ZERO),
-                    }
-                }))
-            }
+    /// Spends the token to begin a job, and returns the time for which the job must wait first. Returns
+    /// `Err(wait)` instead if it would wait for longer than `max_wait`. A second limit is necessary because
+    /// tokens are taken before messages are fetched: a storage that is slow after that returns many messages
+    /// at once.
+    pub(super) fn begin(self, max_wait: Duration) -> Result<Duration, Duration> {
+        let wait = match &self.limit {
+            Some(limit) => limit.count(&limit.inner.begun, max_wait)?,
+            None => Duration::ZERO,
         };
         self.spend();
-        Ok(start)
+        Ok(wait)
     }
 
     fn spend(mut self) {
@@ -345,10 +229,77 @@ impl RateToken {
 impl Drop for RateToken {
     fn drop(&mut self) {
         if let Some(limit) = &self.limit {
-            limit.put_back(self.time);
+            limit.put_back();
         }
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_come_evenly_and_no_more_than_a_burst_is_saved() {
+        let limit = RateLimit::new(10, SECOND).burst(3);
+        let started = Instant::now();
+        for _ in 0..23 {
+            limit.take().await.spend();
+        }
+        assert_eq!(started.elapsed().as_millis(), 2_000);
+        tokio::time::sleep(SECOND * 60).await;
+        let saved = std::iter::from_fn(|| limit.try_take().ok()).map(RateToken::spend).count();
+        assert_eq!(saved, 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unused_token_goes_to_the_next_waiter() {
+        let limit = RateLimit::new(1, SECOND * 3_600);
+        let unused = limit.take().await;
+        let started = Instant::now();
+        let waits = tokio::spawn({
+            let limit = limit.clone();
+            async move { limit.take().await.spend() }
+        });
+        tokio::task::yield_now().await;
+        assert!(limit.try_take().is_err(), "another caller waits first");
+        drop(unused);
+        waits.await.unwrap();
+        assert_eq!(started.elapsed(), Duration::ZERO);
+        let next = limit.try_take().map(RateToken::spend).unwrap_err();
+        assert_eq!(next, SECOND * 3_600);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_that_go_back_late_are_not_saved_beyond_the_burst() {
+        let limit = RateLimit::new(1, SECOND).burst(2);
+        let unused = [limit.take().await, limit.take().await];
+        tokio::time::sleep(SECOND * 10).await;
+        drop(unused);
+        assert_eq!(std::iter::from_fn(|| limit.try_take().ok()).map(RateToken::spend).count(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_that_were_held_up_begin_at_the_rate() {
+        let limit = RateLimit::new(10, SECOND).burst(2);
+        let mut held = Vec::new();
+        for _ in 0..64 {
+            held.push(limit.take().await);
+        }
+        tokio::time::sleep(SECOND * 20).await;
+        let begun: Vec<_> = held.into_iter().map(|token| token.begin(SECOND)).collect();
+        let waits: Vec<_> = begun.iter().flatten().map(Duration::as_millis).collect();
+        assert_eq!(waits, [0, 0, 100, 200, 300, 400, 500, 600, 700, 800, 900, 1_000]);
+        assert_eq!(begun.into_iter().filter_map(Result::err).collect::<Vec<_>>(), [SECOND * 11 / 10; 52]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn extreme_rates_neither_panic_nor_run_away() {
+        let never = RateLimit::new(0, Duration::MAX).burst(u32::MAX);
+        assert!(never.try_take().is_ok());
+        let often = RateLimit::new(u32::MAX, Duration::ZERO);
+        often.take().await.spend();
+        often.take().await.spend();
+    }
+}

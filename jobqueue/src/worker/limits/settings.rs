@@ -193,7 +193,7 @@ impl LimitSettings {
             let queue = ListeningQueue::new(name.to_string(), handlers.all_kinds());
             let limits = handlers.all().filter_map(|handler| {
                 let limits = self.handlers.get(handler.kind)?;
-                let rate = limits.rate.as_ref().map(|rate| (rate.per_second(), rate.shared_name()));
+                let rate = limits.rate.as_ref().map(RateLimit::per_second);
                 Some(KindLimits::new(handler.kind, &handler.kinds, limits.concurrency, rate))
             });
             ListeningQueue {

@@ -13,10 +13,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
 use super::handler_count::RESERVATION_TIME;
-use super::rate::{MAX_START_DELAY, RateLimit, RateToken};
+use super::rate::{RateLimit, RateToken};
 use super::settings::{HandlerLimit, LimitSettings};
 use super::shares::{Grant, Shares};
-use crate::delivery::{HandlerStart, Registry};
+use crate::delivery::Registry;
 use crate::sync::lock;
 
 /// The minimum put-back of a message whose handler has reached its limit.
@@ -81,7 +81,7 @@ impl QueueSlots {
         let slot = self.slot_of(grant);
         match self.rate() {
             None => Some(slot),
-            Some(rate) => rate.try_take_further().map(|token| slot.with(token)),
+            Some(rate) => rate.try_take().ok().map(|token| slot.with(token)),
         }
     }
 
@@ -195,11 +195,11 @@ impl Slot {
         }
     }
 
-    /// Takes the place and spends the token of `kind`. Returns when the handler may start, or else the
-    /// put-back of the message.
-    fn admit(&mut self, kind: &str) -> Result<HandlerStart, Duration> {
+    /// Takes the place and spends the token of `kind`. Returns the time until the handler may start, or else
+    /// the put-back of the message.
+    fn admit(&mut self, kind: &str) -> Result<Duration, Duration> {
         self.reserve(kind)?;
-        self.token.take().map_or(Ok(HandlerStart::default()), |token| token.begin(MAX_START_DELAY))
+        self.token.take().map_or(Ok(Duration::ZERO), |token| token.begin(MIN_BUSY_DELAY))
     }
 }
 
@@ -239,8 +239,9 @@ impl Occupied {
         }
     }
 
-    /// Returns when the handler of `kind` may begin, or else the put-back of the message.
-    pub(in crate::worker) fn admit(&self, kind: &str) -> Result<HandlerStart, Duration> {
+    /// Returns the time until the handler of `kind` may begin, at most a second, or else the put-back of the
+    /// message.
+    pub(in crate::worker) fn admit(&self, kind: &str) -> Result<Duration, Duration> {
         self.with_slot(|slot| slot.admit(kind))
     }
 

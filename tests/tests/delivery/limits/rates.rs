@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::worker::{HandlerLimits, RateLimit};
-use jobqueue::{Storage, Worker};
 use jobqueue_tests::jobs::{in_memory, worker};
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
 use crate::limits::{Quick, Ran, SECOND, Slow, Watch, quick, send, slow};
@@ -67,49 +65,4 @@ async fn looking_at_an_empty_queue_uses_up_no_rate() {
     };
     let _ = worker.run_until(later).await.unwrap();
     assert_eq!(most_within(&watch.ended(), SECOND * 59), 1);
-}
-
-/// Returns a worker of a process of its own, whose jobs begin at a rate that all processes share.
-fn sharing(storage: &Storage, watch: &Watch) -> Worker {
-    let limit = RateLimit::new(10, SECOND).burst(3).across_workers(storage, "provider").unwrap();
-    let worker = worker(storage).state(watch.clone()).handle(slow).handle(quick);
-    let worker = worker.limit::<Slow>(HandlerLimits::new().rate(&limit));
-    worker.limit::<Quick>(HandlerLimits::new().rate(&limit)).build().unwrap()
-}
-
-// One of the workers has died after half of the time, and another one has nothing to do at first.
-#[tokio::test(start_paused = true)]
-async fn workers_share_a_rate_and_use_all_of_it() {
-    let (storage, watch) = (in_memory(), Watch::default());
-    send(&storage, 300, || Slow { seconds: 3 }).await;
-    send(&storage, 300, || Quick { seconds: 0 }).await;
-    let killed = tokio::spawn(sharing(&storage, &watch).run_until(std::future::pending()));
-    let mut running = JoinSet::new();
-    for _ in 0..3 {
-        running.spawn(sharing(&storage, &watch).run_until(sleep(SECOND * 40)));
-    }
-    sleep(SECOND * 20).await;
-    killed.abort();
-    running.join_all().await;
-    let ran = watch.ended();
-    // A job that was killed at work has begun, and is not among them.
-    assert!((380..=423).contains(&ran.len()), "{}", ran.len());
-    assert!(most_within(&ran, SECOND) <= 33, "{}", most_within(&ran, SECOND));
-    assert!(most_within(&ran, SECOND * 10) <= 123, "{}", most_within(&ran, SECOND * 10));
-    let (slow, quick) = (watch.count("slow"), watch.count("quick"));
-    assert!(slow.min(quick) * 3 > slow.max(quick), "{slow} and {quick}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn job_of_a_shared_rate_begins_at_once_after_a_quiet_time() {
-    let (storage, watch) = (in_memory(), Watch::default());
-    let workers = [sharing(&storage, &watch), sharing(&storage, &watch)];
-    let [first, second] = workers.map(|worker| tokio::spawn(worker.run_until(sleep(SECOND * 700))));
-    sleep(SECOND * 600).await;
-    let sent = Instant::now();
-    send(&storage, 1, || Quick { seconds: 0 }).await;
-    watch.until("quick", 1).await;
-    assert!(sent.elapsed() < SECOND * 2, "{:?}", sent.elapsed());
-    let reports = [first.await.unwrap().unwrap(), second.await.unwrap().unwrap()];
-    assert_eq!(reports.iter().map(|report| report.completed).sum::<u64>(), 1);
 }

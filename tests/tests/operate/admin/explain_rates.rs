@@ -37,30 +37,6 @@ async fn rate_limit_of_a_kind_is_named() {
     let _ = tokio::join!(worker.build().unwrap().run_until(after(60)), looking);
 }
 
-#[tokio::test(start_paused = true)]
-async fn rate_that_workers_share_is_counted_once() {
-    let storage = in_memory();
-    for name in ["first", "second", "third", "fourth"] {
-        send(&storage, name, SendOptions::new()).await;
-    }
-    let worker = || {
-        let limit = RateLimit::new(1, Duration::from_secs(100)).across_workers(&storage, "provider").unwrap();
-        let worker = present(&storage).concurrency(8).handle(async |_: Task| Ok::<_, JobError>(()));
-        worker.limit::<Task>(HandlerLimits::new().rate(&limit)).build().unwrap()
-    };
-    let looking = async {
-        sleep(Duration::from_secs(40)).await;
-        let last = JobReference::new("tasks", "fourth");
-        let (found, _) = explain(&storage, &last).await;
-        let texts: Vec<_> = found.reasons.iter().map(|reason| reason.text.as_str()).collect();
-        assert!(
-            texts.contains(&"it may wait for the rate limit of the kind `task`: 0.01 jobs a second"),
-            "{texts:?}"
-        );
-    };
-    let _ = tokio::join!(worker().run_until(after(60)), worker().run_until(after(60)), looking);
-}
-
 // round 31, newcomer b 1: the rate and the slots were the first reasons of a job that neither held up.
 #[tokio::test(start_paused = true)]
 async fn turn_of_a_job_comes_before_slots_and_rate() {
