@@ -102,6 +102,34 @@ async fn message_that_no_handler_reads_is_warned_of_once_an_hour() {
     }
 }
 
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "nights", kind = "night")]
+struct Night {}
+
+// round 31, newcomer a: the job of an operator's trigger, and then the one of the night.
+#[tokio::test(start_paused = true)]
+async fn batch_that_another_job_has_sealed_is_logged() {
+    let log = log::record();
+    let storage = in_memory();
+    let nights = storage.queue::<Night>().await.unwrap();
+    for lines in 0..2 {
+        let night = |_: Night, ctx: Context| async move {
+            let mut batch = ctx.batch("settlement-20785").await?;
+            batch.send_all([Task { name: "a".into(), data: String::new() }]).await?;
+            batch.then(&Task { name: "end".into(), data: String::new() }).await?;
+            Ok::<_, JobError>(())
+        };
+        let done = |_: Task| async { Ok::<_, JobError>(()) };
+        let _ = nights.send(&Night {}).await.unwrap();
+        let worker = worker(&storage).handle(night).handle(done).build().unwrap();
+        let report = worker.run_until(after(60)).await.unwrap();
+        assert_eq!(report.completed, if lines == 0 { 3 } else { 1 }, "{report:?}");
+        let log = log.text();
+        let told = log.lines().filter(|line| line.contains("the batch was sealed before by another job"));
+        assert_eq!(told.filter(|line| line.contains("INFO")).count(), lines);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn refused_record_of_a_worker_is_warned_of_once() {
     let log = log::record();
