@@ -31,6 +31,10 @@ impl Storage {
     /// | `Endpoint=sb://…;SharedAccessKeyName=…;SharedAccessKey=…;Blobs=STRING` | queues of Azure Service Bus, with the blobs of the storage that `STRING` names; `Blobs` is the last setting | `servicebus` |
     /// | `Endpoint=sb://NAMESPACE.servicebus.windows.net;Blobs=STRING` | the same, by Entra ID | `servicebus` |
     ///
+    /// A SQLite file that another program has created is refused. Connect first, and create tables of your own
+    /// in jobqueue's file then; [the guide](crate::guide::storages#a-database-that-exists-already) shows how
+    /// tables move there.
+    ///
     /// # Errors
     /// [`Configuration`](ErrorKind::Configuration) when the string is not one of these, or names a storage
     /// whose feature is off; the text never quotes a secret. [`Storage`](ErrorKind::Storage) when the storage

@@ -148,6 +148,7 @@ impl Admin {
     /// Makes a schedule send a job now, regardless of its timetable, even if it is paused. The worker that
     /// leads the schedule creates the message, and checks for requests every 30 seconds; if no worker leads,
     /// the request waits until one does. The job's id is `schedule/<name>/trigger/<time>`.
+    /// A schedule that passes the slot's time to its function passes the time of the trigger.
     ///
     /// # Errors
     /// As [`pause_schedule`](Self::pause_schedule). Nothing is requested if the leaderships cannot be listed.

@@ -167,7 +167,7 @@ mod tests {
                     text, group_name, turn, expires_at) VALUES (1, ?1, 0, 0, 0, ?2, x'', '', 'a', ?2, ?3)";
                 connection.execute(insert, params![visible_at, waiting, expires_at]).unwrap();
             }
-            assert_eq!(removed(&connection).arrived, ["queue".parse().unwrap()]);
+            assert_eq!(removed(&connection).arrived, ["queue"]);
             let count = "SELECT delayed FROM jobqueue_queue";
             assert_eq!(connection.query_row(count, [], |row| row.get::<_, i64>(0)).unwrap(), delayed);
         }

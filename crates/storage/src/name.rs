@@ -28,7 +28,8 @@ const MAX_LENGTH_WITH_DEAD_LETTERS: usize = MAX_LENGTH - DEAD_LETTER_SUFFIX.len(
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let mails = QueueName::new("mails")?;
-/// assert_eq!(mails.dead_letter()?.as_str(), "mails-poison");
+/// assert!(mails == "mails" && mails != "orders");
+/// assert_eq!(mails.dead_letter()?, "mails-poison");
 /// assert!(QueueName::new("Mails").is_err());
 /// # Ok(()) }
 /// ```
@@ -54,6 +55,18 @@ impl QueueName {
     #[inline]
     pub fn is_dead_letter(&self) -> bool {
         self.0.ends_with(DEAD_LETTER_SUFFIX)
+    }
+}
+
+impl PartialEq<str> for QueueName {
+    fn eq(&self, text: &str) -> bool {
+        *self.0 == *text
+    }
+}
+
+impl PartialEq<&str> for QueueName {
+    fn eq(&self, text: &&str) -> bool {
+        *self.0 == **text
     }
 }
 
@@ -217,6 +230,13 @@ mod tests {
         for bad in ["", "ab", &long, "Abc", "a_b", "-abc", "abc-", "a--b", "a|bc", "äbc", "a.b"] {
             assert!(QueueName::new(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn queue_name_equals_its_text() {
+        let (name, text) = (QueueName::new("mails").unwrap(), "mails".to_owned());
+        assert!(name == "mails" && name == *text && name == text.as_str());
+        assert!(name != "orders" && name != *"mail");
     }
 
     #[test]

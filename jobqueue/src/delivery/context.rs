@@ -229,7 +229,7 @@ impl Context {
     /// }
     /// ```
     pub fn snooze_queue(&self, wait: Duration) {
-        crate::log::info!(queue = %self.inner.info.queue, ?wait, "a handler snoozes the queue for this worker");
+        crate::log::info!(queue = %self.inner.info.queue, wait = %format_args!("{wait:.1?}"), "a handler snoozes the queue for this worker");
         self.inner.snooze.extend(wait);
     }
 

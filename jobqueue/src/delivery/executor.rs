@@ -78,14 +78,19 @@ impl Executor {
         let mut report = DeliveryReport::new(leased_job.times.waited());
         let admission = AdmissionContext { stop, until_idle: self.until_idle, slot, state: &self.state };
         let admitted = self.admit(leased_job, checked, admission, &mut report).await;
-        slot.classify(match &admitted {
+        let class = match &admitted {
             Continue(_) => MessageClass::Known,
             Break(disposition) => match **disposition {
+                Disposition::Defer { cause, .. } if cause.is_for_others() && leased_job.fence() > 1 => {
+                    MessageClass::UnknownAgain
+                }
                 Disposition::Defer { cause, .. } if cause.is_for_others() => MessageClass::Unknown,
                 Disposition::OverLimit(_) => MessageClass::OverLimit,
                 _ => MessageClass::Known,
             },
-        });
+        };
+        slot.classify(class);
+        report.is_for_others = matches!(class, MessageClass::Unknown | MessageClass::UnknownAgain);
         let disposition = match admitted {
             Continue(runnable) => {
                 report.attempted = true;
@@ -139,6 +144,8 @@ pub(crate) struct DeliveryReport {
     pub(crate) outcome: Outcome,
     /// True if the job was admitted to its handler.
     pub(crate) attempted: bool,
+    /// True if this worker cannot read the message, and another may.
+    pub(crate) is_for_others: bool,
     /// True if a shutdown has cancelled the handler.
     pub(crate) cancelled: bool,
     /// The run time of the handler; zero if it did not run.
@@ -165,6 +172,7 @@ impl DeliveryReport {
             job: None,
             outcome: Outcome::LeaseLost,
             attempted: false,
+            is_for_others: false,
             cancelled: false,
             ran: Duration::ZERO,
             waited,

@@ -12,6 +12,8 @@ pub(crate) enum MessageClass {
     OverLimit,
     /// The worker has no handler for the kind or the version.
     Unknown,
+    /// As [`Unknown`](Self::Unknown), and the message has been delivered before.
+    UnknownAgain,
 }
 
 /// The slot of one delivery. Dropping it frees it for another delivery.

@@ -34,6 +34,11 @@ impl Idle {
         Self { runtime, subscription, announces_all, delay: FIRST_IDLE_DELAY.min(max), max }
     }
 
+    /// Returns whether the storage announces messages.
+    pub(crate) fn is_notified(&self) -> bool {
+        self.subscribe.is_some()
+    }
+
     /// Makes the next pause short again, because there was work.
     pub(crate) fn reset(&mut self) {
         self.delay = FIRST_IDLE_DELAY.min(self.max);

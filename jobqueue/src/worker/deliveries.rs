@@ -84,7 +84,7 @@ impl Deliveries {
         };
         match change {
             Some(CircuitChange::Opened(retry_in)) => {
-                crate::log::warn!(%queue, ?retry_in, "the circuit opens: all jobs of this queue fail; fetching pauses");
+                crate::log::warn!(%queue, retry_in = %format_args!("{retry_in:.1?}"), "the circuit opens: all jobs of this queue fail; fetching pauses");
                 state.show_circuit(queue, true);
                 events.emit(|| Event::CircuitOpened { queue: queue.clone(), retry_in });
             }
@@ -104,14 +104,18 @@ impl Deliveries {
         }
         // `printable` yields one line: exporters write values unescaped.
         let id = job.as_ref().map(|job| printable(&job.id, MAX_ID_CHARS));
+        let kind = job.as_ref().map(|job| printable(&job.kind, MAX_ID_CHARS));
         let queue = &self.executor.core.name;
         match outcome {
             Outcome::DeadLettered(reason) => {
-                crate::log::warn!(%queue, job = id, %reason, error, "message dead-lettered");
+                crate::log::warn!(%queue, job = id, kind, %reason, error, "message dead-lettered");
             }
             Outcome::Retried(wait) => {
                 let attempt = job.as_ref().map(|job| job.attempt);
-                crate::log::warn!(%queue, job = id, attempt, ?wait, error, "attempt failed; the job will be retried");
+                crate::log::warn!(%queue, job = id, kind, attempt, wait = %format_args!("{wait:.1?}"), error, "attempt failed; the job will be retried");
+            }
+            _ if report.is_for_others && self.unknown.is_warning_due() => {
+                crate::log::warn!(%queue, job = id, kind, error, "a message waits: no handler here can read it; logged once an hour");
             }
             _ => {
                 let name = outcome.as_str();

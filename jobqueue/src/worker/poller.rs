@@ -100,10 +100,14 @@ impl Poller {
             Event::Listening { queue: core.name.clone(), kinds: kinds.collect() }
         });
         let idle = core.idle(state.options.max_idle_delay);
+        // No long pauses in `run_until_idle`: the unknown messages would be visible again after each pause.
+        let may_pause = !self.until_idle && !idle.is_notified();
         let mut pace = Pace { idle, failures: 0, was_full: false };
         // The stop ends a wait at once. A request gets a little more time, so that the messages that it
         // leases are put back.
-        while let Some(settings) = stop.run_until_cancelled(self.ready_settings(pace.was_full)).await {
+        while let Some(settings) =
+            stop.run_until_cancelled(self.ready_settings(may_pause && !pace.was_full)).await
+        {
             state.health.note_resting(&core.name);
             let Some(permit) = self.permit(&settings, &mut pace.idle).await else { continue };
             let free = stop.run_until_cancelled(self.free_slots(pace.was_full)).await;
@@ -303,14 +307,10 @@ impl Poller {
 
     /// Returns the queue's settings once this worker may fetch. First leaves unknown messages to other
     /// workers for a while, and waits until the storage no longer throttles.
-    async fn ready_settings(&self, was_full: bool) -> Arc<QueueSettings> {
+    async fn ready_settings(&self, may_pause_long: bool) -> Arc<QueueSettings> {
         let Deliveries { executor, unknown, .. } = &*self.deliveries;
         let core = &executor.core;
-        // No long pauses in `run_until_idle`: the unknown messages would be visible again after each pause.
-        let pause = unknown.pause(!was_full && !self.until_idle, core.runtime());
-        if !pause.is_zero() {
-            tokio::time::sleep(pause).await;
-        }
+        unknown.leave_to_others(may_pause_long, core.runtime()).await;
         core.storage.throttle().until_ready().await;
         core.fresh_settings().await
     }
@@ -337,7 +337,7 @@ impl Poller {
         let Deliveries { state, executor, .. } = &*self.deliveries;
         let queue = executor.core.name.clone();
         state.health.note_failure(&queue, sent, &text);
-        crate::log::warn!(%queue, error = %text, ?wait, "fetching from the queue failed");
+        crate::log::warn!(%queue, error = %text, wait = %format_args!("{wait:.1?}"), "fetching from the queue failed");
         executor.state.events.emit(|| Event::PollFailed { queue, error: text, retry_in: wait });
         tokio::time::sleep(wait).await;
     }

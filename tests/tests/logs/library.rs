@@ -7,11 +7,12 @@ use jobqueue::storage::{
     BlobName, ContainerName, GetMessages, Operation, PutBlob, PutMessage, StoreErrorKind,
 };
 use jobqueue::worker::CircuitBreaker;
-use jobqueue::{Context, JobError, JobInfo, SendOptions, Storage, memory};
+use jobqueue::{Context, JobError, JobInfo, QueueMessage, SendOptions, Storage, memory};
 use jobqueue_test_support::postgres::Postgres;
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, worker};
 use jobqueue_tests::log;
+use serde::{Deserialize, Serialize};
 
 const SECRET: &str = "s3cret-freight";
 
@@ -63,15 +64,69 @@ async fn a_log_tells_that_a_worker_started_and_that_an_attempt_failed() {
     let _ = worker.run_until(after(60)).await.unwrap();
     let log = log.text();
     let line = |text: &str| log.lines().find(|line| line.contains(text)).unwrap_or_default();
+    // At most one digit after the point: no nanoseconds.
+    let wait = line("attempt failed").split(" wait=").nth(1).and_then(|rest| rest.split(' ').next());
+    let digits = wait.and_then(|wait| wait.split('.').nth(1)).unwrap_or_else(|| panic!("{log}"));
+    assert_eq!(digits.chars().filter(char::is_ascii_digit).count(), 1, "{log}");
     for (line, parts) in [
         (line("worker started"), ["INFO", r#"queues=["tasks"]"#].as_slice()),
-        (line("attempt failed"), &["WARN", "queue=tasks", "attempt=1", "the till is closed"]),
+        (line("attempt failed"), &["WARN", "queue=tasks", "kind=task", "attempt=1", "the till is closed"]),
         (line("the circuit opens"), &["WARN", "queue=tasks", "retry_in="]),
         (line("the circuit closes"), &["INFO", "queue=tasks"]),
     ] {
         for part in parts {
             assert!(line.contains(part), "{part}: {log}");
         }
+    }
+}
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "tasks", kind = "task.misspelt")]
+struct Misspelt {}
+
+// round 31, newcomer a
+#[tokio::test(start_paused = true)]
+async fn message_that_no_handler_reads_is_warned_of_once_an_hour() {
+    let log = log::record();
+    let storage = memory::open();
+    let queue = storage.queue::<Misspelt>().await.unwrap();
+    let sent = queue.send_all((0..2).map(|_| Misspelt {})).await.unwrap();
+    assert!(sent.iter().all(Result::is_ok));
+    let worker = worker(&storage).handle(|_: Task| async { Ok::<_, JobError>(()) }).build().unwrap();
+    let _ = worker.run_until(after(2 * 3_600 - 300)).await.unwrap();
+    let log = log.text();
+    let warnings: Vec<_> = log.lines().filter(|line| line.contains("no handler here can read it")).collect();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    for part in ["WARN", "queue=tasks", "kind=task.misspelt", "unknown_kind"] {
+        assert!(warnings[0].contains(part), "{part}: {warnings:?}");
+    }
+}
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "nights", kind = "night")]
+struct Night {}
+
+// round 31, newcomer a: the job of an operator's trigger, and then the one of the night.
+#[tokio::test(start_paused = true)]
+async fn batch_that_another_job_has_sealed_is_logged() {
+    let log = log::record();
+    let storage = in_memory();
+    let nights = storage.queue::<Night>().await.unwrap();
+    for lines in 0..2 {
+        let night = |_: Night, ctx: Context| async move {
+            let mut batch = ctx.batch("settlement-20785").await?;
+            batch.send_all([Task { name: "a".into(), data: String::new() }]).await?;
+            batch.then(&Task { name: "end".into(), data: String::new() }).await?;
+            Ok::<_, JobError>(())
+        };
+        let done = |_: Task| async { Ok::<_, JobError>(()) };
+        let _ = nights.send(&Night {}).await.unwrap();
+        let worker = worker(&storage).handle(night).handle(done).build().unwrap();
+        let report = worker.run_until(after(60)).await.unwrap();
+        assert_eq!(report.completed, if lines == 0 { 3 } else { 1 }, "{report:?}");
+        let log = log.text();
+        let told = log.lines().filter(|line| line.contains("the batch was sealed before by another job"));
+        assert_eq!(told.filter(|line| line.contains("INFO")).count(), lines);
     }
 }
 

@@ -175,6 +175,9 @@ async fn databases_of_other_programs_are_left_alone() {
     let error = refused(&path).await;
     assert_eq!(error.kind(), StoreErrorKind::InvalidInput);
     assert!(error.to_string().contains("another program"), "{error}");
+    let section = "A database that exists already";
+    assert!(error.to_string().contains(section), "{error}");
+    assert!(include_str!("../../../jobqueue/src/docs/storages.md").contains(&format!("## {section}\n")));
     assert_eq!(fs::read(&path).unwrap(), before);
 }
 

@@ -29,7 +29,7 @@ pub(crate) enum SchedulesCommand {
         name: String,
     },
     /// Sends a job of a schedule now, whatever its timetable: within 30 seconds, or once a worker leads the
-    /// schedule
+    /// schedule; its slot is the time of the trigger
     Trigger {
         /// The name of the schedule
         name: String,

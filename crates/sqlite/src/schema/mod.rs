@@ -68,8 +68,9 @@ pub(super) fn version(connection: &Connection) -> Result<usize, Cause> {
         return Ok(0);
     }
     Err(refuse(
-        "the file is a SQLite database of another program; give jobqueue a file of its own, and put \
-         tables that share its transactions there",
+        "the file is a SQLite database of another program; let jobqueue create a file of its own, and move \
+         tables that share its transactions there: the page `storages` of the guide has the SQL, under \
+         `A database that exists already`",
     ))
 }
 

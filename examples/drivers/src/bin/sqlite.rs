@@ -16,9 +16,13 @@
 //! completed: 1 users, 1 welcomed, 0 jobs
 //! ```
 
+use std::time::Duration;
+
+use jobqueue::job::Verdict;
 use jobqueue::sqlite::rusqlite;
 use jobqueue::{Context, Error, JobError, Queue, QueueMessage, State, Storage, Worker};
 use serde::{Deserialize, Serialize};
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
 use sqlx::{Sqlite, SqlitePool, Transaction};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -58,7 +62,10 @@ async fn main() -> Result<(), Failure> {
     let path = format!("sqlite:{}", folder.path().join("app.db").display());
     let storage = Storage::connect(&path).await?;
     let welcomes = storage.queue::<Welcome>().await?;
-    let pool = SqlitePool::connect(&path).await?;
+    // SQLite's lock has no queue: the writers of a process take turns on one connection, and wait for those
+    // of other processes.
+    let options = path.parse::<SqliteConnectOptions>()?.busy_timeout(Duration::from_secs(30));
+    let pool = SqlitePoolOptions::new().max_connections(1).connect_with(options).await?;
     let table = "CREATE TABLE users (name TEXT NOT NULL, welcomed INTEGER NOT NULL DEFAULT 0)";
     sqlx::query(table).execute(&pool).await?;
 
@@ -66,7 +73,14 @@ async fn main() -> Result<(), Failure> {
     tell("rolled back", &pool, &welcomes).await?;
     register(&pool, &welcomes, "Ada").await?.commit().await?;
     tell("committed", &pool, &welcomes).await?;
-    let _ = Worker::builder(storage).state(pool.clone()).handle(welcome).build()?.run_until_idle().await?;
+    let builder = Worker::builder(storage).state(pool.clone()).handle(welcome);
+    // `database is locked` after all costs no attempt.
+    let builder = builder.retry_policy(|error, _job| {
+        let error = error.source().downcast_ref::<sqlx::Error>()?.as_database_error()?;
+        let is_busy = error.code()?.parse::<u32>().is_ok_and(|code| code & 0xff == 5);
+        is_busy.then_some(Verdict::Snooze(Duration::from_secs(5)))
+    });
+    let _ = builder.build()?.run_until_idle().await?;
     tell("completed", &pool, &welcomes).await?;
     pool.close().await;
     Ok(())

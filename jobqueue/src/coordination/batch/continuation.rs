@@ -61,8 +61,7 @@ impl Batch {
                 return Err(Error::new(ErrorKind::TooLarge, text));
             }
             let (queue, text) = (core.name.to_string(), prepared.put.text);
-            let job = self.context.as_ref().map(|context| job_digest(context.info()));
-            let plan = Plan { children: self.next, queue, text, job };
+            let plan = Plan { children: self.next, queue, text, job: self.sending_job() };
             let ledger = self.ledger();
             if self.is_swept {
                 return self.seal_swept(outer.as_ref()).await;
@@ -87,9 +86,22 @@ impl Batch {
                 return Err(ledger.retract_handover(index, &self.id).await?);
             }
             self.check_sealed(plan.children)?;
+            self.log_other_job(&plan);
             self.note_hand_over();
             ledger.complete_after_seal(&plan).await
         })
+    }
+
+    fn sending_job(&self) -> Option<String> {
+        self.context.as_ref().map(|context| job_digest(context.info()))
+    }
+
+    /// Logs that this start has sent nothing, because another job had sent the same children under this id.
+    fn log_other_job(&self, plan: &Plan) {
+        if plan.job != self.sending_job() {
+            let batch = self.id.as_str();
+            crate::log::info!(%batch, "nothing is sent: the batch was sealed before by another job; another run needs an id of its own");
+        }
     }
 
     /// Tells the context that another message ends the sending job.

@@ -230,6 +230,10 @@ impl WorkerBuilder {
     /// message is sent. The slot's time can differ from the present time if slots were missed ([`CatchUp`])
     /// or another leader took over.
     ///
+    /// If an operator triggers the schedule, the slot's time is that of the trigger. A day that is derived
+    /// from it is then also that of a slot: an id that holds the day alone, as of a batch, is the same for
+    /// both runs. Use the whole time, with hours, minutes and seconds, to tell the runs apart.
+    ///
     /// ```
     /// # use jobqueue::schedule::Schedule;
     /// # use jobqueue::{JobError, QueueMessage, Storage, Worker}; use serde::{Deserialize, Serialize};

@@ -1,8 +1,14 @@
 //! The share of messages that a worker does not know or may not run now. While workers of a newer release
 //! run, an older worker polls a moment later, and thus leaves the messages to workers that know them.
+//!
+//! A message that nobody knows stays for a day, and each worker receives it again and again. It says nothing
+//! about the messages that come after it, so that these repetitions hardly slow the queue.
 
 use std::sync::Mutex;
 use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::delivery::MessageClass;
 use crate::runtime::Runtime;
@@ -10,48 +16,82 @@ use crate::sync::lock;
 
 /// The maximum pause before a fetch, for a worker that knows none of its messages.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
-/// The maximum pause after many fetches that returned no known message and fewer messages than requested. It
-/// is much longer than the pause of an idle worker that knows the messages, so that such a worker receives
-/// most of them first.
+/// The maximum pause after many fetches that returned no known message and fewer messages than requested, on
+/// a storage that announces no messages. It is much longer than the pause of an idle worker that knows the
+/// messages, so that such a worker receives most of them first.
 const MAX_PAUSE_WITHOUT_BACKLOG: Duration = Duration::from_secs(30);
 /// The weight of the newest message.
 const WEIGHT: f64 = 0.125;
 /// A ratio below which the worker does not pause.
 const NEGLIGIBLE_RATIO: f64 = 0.01;
+/// The time between two warnings about messages that this worker cannot read.
+const WARNING_INTERVAL: Duration = Duration::from_secs(3_600);
 
 /// The ratio of messages for other workers among the latest messages of a queue.
 #[derive(Debug, Default)]
-pub(in crate::worker) struct UnknownRatio(Mutex<RatioState>);
+pub(in crate::worker) struct UnknownRatio {
+    state: Mutex<RatioState>,
+    /// Notified of each message that is not unknown.
+    known: Notify,
+}
 
 #[derive(Debug, Default)]
 struct RatioState {
-    /// The moving average of messages that are not [`MessageClass::Known`].
+    /// The moving average of messages that are not [`MessageClass::Known`]. Messages that come again count as
+    /// one.
     ratio: f64,
     /// True if the latest message since the last pause was unknown.
     unknown: bool,
     /// The number of pauses after unknown messages, since the last message of another class or the last full
     /// fetch.
     doublings: u32,
+    /// The time of the last warning.
+    warned: Option<Instant>,
 }
 
 impl UnknownRatio {
     pub(in crate::worker) fn record(&self, class: MessageClass) {
-        let mut latest = lock(&self.0);
-        if class != MessageClass::Unknown {
+        let mut latest = lock(&self.state);
+        latest.unknown = matches!(class, MessageClass::Unknown | MessageClass::UnknownAgain);
+        if !latest.unknown {
             latest.doublings = 0;
+            self.known.notify_waiters();
         }
-        latest.unknown = class == MessageClass::Unknown;
-        if class != MessageClass::Known {
-            latest.ratio += (1.0 - latest.ratio) * WEIGHT;
-        } else if latest.ratio > 0.0 {
-            latest.ratio -= latest.ratio * WEIGHT;
+        match class {
+            MessageClass::Known => latest.ratio -= latest.ratio * WEIGHT,
+            MessageClass::UnknownAgain => latest.ratio = latest.ratio.max(WEIGHT),
+            MessageClass::Unknown | MessageClass::OverLimit => latest.ratio += (1.0 - latest.ratio) * WEIGHT,
         }
     }
 
-    /// Returns the pause before the next fetch, which leaves the queue to other workers. `may_be_long` is
-    /// false after a full fetch: messages that this worker knows may wait behind unknown messages.
-    pub(in crate::worker) fn pause(&self, may_be_long: bool, runtime: &Runtime) -> Duration {
-        let mut latest = lock(&self.0);
+    /// Returns whether to warn of a message that this worker cannot read: of the first, and then once an
+    /// hour.
+    pub(in crate::worker) fn is_warning_due(&self) -> bool {
+        let (mut latest, now) = (lock(&self.state), Instant::now());
+        let is_due = latest.warned.is_none_or(|warned| now - warned >= WARNING_INTERVAL);
+        if is_due {
+            latest.warned = Some(now);
+        }
+        is_due
+    }
+
+    /// Pauses before the next fetch, which leaves the queue to other workers. `may_be_long` is false if the
+    /// storage announces messages, which a long pause would ignore, and after a full fetch: messages that
+    /// this worker knows may wait behind unknown messages. A message that this worker knows ends a long
+    /// pause, because the delivery may classify it only after the pause has begun.
+    pub(in crate::worker) async fn leave_to_others(&self, may_be_long: bool, runtime: &Runtime) {
+        let known = self.known.notified();
+        let pause = self.pause(may_be_long, runtime);
+        if !pause.is_zero() {
+            sleep(pause.min(MAX_PAUSE)).await;
+        }
+        if pause > MAX_PAUSE {
+            let _ = timeout(pause - MAX_PAUSE, known).await;
+        }
+    }
+
+    fn pause(&self, may_be_long: bool, runtime: &Runtime) -> Duration {
+        let mut latest = lock(&self.state);
         if !may_be_long {
             latest.doublings = 0;
         } else if std::mem::take(&mut latest.unknown) {
@@ -104,5 +144,42 @@ mod tests {
         }
         ratio.record(MessageClass::Unknown);
         assert!(ratio.pause(false, &Runtime::new()) <= MAX_PAUSE, "a backlog");
+    }
+
+    #[test]
+    fn message_that_comes_again_hardly_slows_the_queue() {
+        let ratio = after(1);
+        for _ in 0..100 {
+            ratio.record(MessageClass::UnknownAgain);
+        }
+        let longest = MAX_PAUSE.mul_f64(WEIGHT);
+        let pause = ratio.pause(false, &Runtime::new());
+        assert!(pause >= longest.mul_f64(0.49) && pause <= longest, "{pause:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn known_message_ends_a_long_pause_that_has_begun() {
+        let (ratio, runtime) = (after(40), Runtime::new());
+        let began = Instant::now();
+        let classify = async {
+            sleep(Duration::from_millis(10)).await;
+            ratio.record(MessageClass::Known);
+        };
+        tokio::join!(ratio.leave_to_others(true, &runtime), classify);
+        assert!(began.elapsed() <= MAX_PAUSE + Duration::from_millis(5), "{:?}", began.elapsed());
+        let began = Instant::now();
+        after(40).leave_to_others(true, &runtime).await;
+        assert!(began.elapsed() >= MAX_PAUSE_WITHOUT_BACKLOG / 2, "{:?}", began.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn warning_is_due_once_an_hour() {
+        let ratio = UnknownRatio::default();
+        assert!(ratio.is_warning_due());
+        sleep(WARNING_INTERVAL - Duration::from_secs(1)).await;
+        assert!(!ratio.is_warning_due());
+        sleep(Duration::from_secs(1)).await;
+        assert!(ratio.is_warning_due());
+        assert!(!ratio.is_warning_due());
     }
 }

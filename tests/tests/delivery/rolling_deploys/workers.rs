@@ -81,6 +81,29 @@ async fn old_workers_beside_a_new_one_leave_the_work_to_it() {
     assert!(released(&reports) < 4 * sent as u64, "{}", released(&reports));
 }
 
+// round 31, newcomer a: one misspelt kind.
+#[tokio::test(start_paused = true)]
+async fn message_that_nobody_knows_holds_up_no_other() {
+    let (storage, done) = (in_memory(), Done::default());
+    let _ = storage.queue::<Refund>().await.unwrap().send(&Refund { id: "never".into() }).await.unwrap();
+    let orders = storage.queue::<OrderV1>().await.unwrap();
+    let running = tokio::spawn(old(&storage, &done).run_until(after(900)));
+    after(600).await;
+    for n in 0..20 {
+        // Some at once after the former, and some later.
+        after(n % 4).await;
+        let _ = orders.send(&OrderV1 { id: n.to_string() }).await.unwrap();
+        let began = Instant::now();
+        while count(&done) as u64 <= n {
+            assert!(began.elapsed() < Duration::from_millis(250), "{n}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    let reports = [running.await.unwrap().unwrap()];
+    assert!(released(&reports) > 20, "{reports:?}");
+    assert!(dead_letters(&storage).await.is_empty());
+}
+
 // M: the messages of the new release come first, and its worker hours later.
 #[tokio::test(start_paused = true)]
 async fn kind_of_the_next_release_waits_for_it() {
@@ -89,7 +112,7 @@ async fn kind_of_the_next_release_waits_for_it() {
     let reports = [old(&storage, &done).run_until(after(20 * 3_600)).await.unwrap()];
     assert_eq!(count(&done), 5);
     assert_eq!(dead_letters(&storage).await.len(), 0);
-    // A look at each message in some 20 to 60 seconds: the message's back-off, and the worker's own.
+    // A look at each message in some 15 to 30 seconds: the message's back-off.
     assert!(released(&reports) < 10 * 4_000, "{}", released(&reports));
     let _ = new(&storage, &done).run_until(after(600)).await.unwrap();
     assert_eq!(count(&done), sent);
