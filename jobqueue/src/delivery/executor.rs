@@ -19,8 +19,10 @@ use super::registry::QueueHandlers;
 use super::slot::{DeliverySlot, MessageClass};
 use super::state::{DeliveryState, Snooze};
 use crate::error::Error;
+use crate::event::LossCause;
 use crate::job::JobInfo;
-use crate::job::outcome::{JobError, Outcome, Reason, chain, panic_text};
+use crate::job::outcome::{JobError, Outcome, Reason, chain, panic_text, printable};
+use crate::log::MAX_ID_CHARS;
 use crate::queue_core::QueueCore;
 use crate::trace::TraceContext;
 
@@ -147,8 +149,9 @@ pub(crate) struct DeliveryReport {
     pub(crate) waited: Duration,
     /// The error in one line.
     pub(crate) error: Option<String>,
-    /// True if the lease expired without a renewal, and not because its message expired.
-    pub(crate) lease_expired: bool,
+    /// The cause of the loss of the lease; `None` if the lease is held, was given up by a shutdown, or ended
+    /// with its message.
+    pub(crate) lost: Option<LossCause>,
     /// The reason of an earlier end of the job, if its message is deleted without a run and the job was not
     /// completed.
     pub(crate) earlier_end: Option<Reason>,
@@ -169,7 +172,7 @@ impl DeliveryReport {
             ran: Duration::ZERO,
             waited,
             error: None,
-            lease_expired: false,
+            lost: None,
             earlier_end: None,
             settle_error: None,
             process: None,
@@ -193,7 +196,9 @@ impl DeliveryReport {
                 self.settle_error = Some(error.kind().as_str());
                 leased_job.lease.abandon();
                 let text = chain(&error);
-                crate::log::warn!(queue = %leased_job.core.name, error = %text, "settling the delivery failed");
+                let queue = &leased_job.core.name;
+                let id = self.job.as_ref().map(|job| printable(&job.id, MAX_ID_CHARS));
+                crate::log::warn!(%queue, job = id, error = %text, "settling the delivery failed");
                 self.outcome = Outcome::LeaseLost;
                 self.error.get_or_insert(text);
             }
