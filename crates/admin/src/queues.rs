@@ -210,7 +210,8 @@ impl Admin {
 /// Returns the error of a request, `NotFound` if it failed because the queue does not exist.
 pub(super) fn not_found(error: jobqueue::storage::StoreError, queue: &QueueName) -> Error {
     if error.kind() == StoreErrorKind::QueueNotFound {
-        return Error::new(ErrorKind::NotFound, format!("there is no queue `{queue}`")).with_source(error);
+        let text = format!("there is no queue `{queue}`; check its name, or create it first");
+        return Error::new(ErrorKind::NotFound, text);
     }
     error.into()
 }

@@ -182,7 +182,7 @@ impl std::error::Error for Error {
 
 impl From<NameError> for Error {
     fn from(error: NameError) -> Self {
-        Self::new(ErrorKind::Invalid, "a name is not allowed").with_source(error)
+        Self::new(ErrorKind::Invalid, error.to_string())
     }
 }
 
@@ -244,6 +244,8 @@ fn is_invalid_send(error: &Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use jobqueue_storage::QueueName;
+
     use super::*;
     use crate::job::Verdict;
     use crate::validate::Path;
@@ -273,6 +275,17 @@ mod tests {
         let error = Error::from(EnvelopeError::HeaderName("trace-id".to_owned()));
         assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains("the header name \"trace-id\" is not"), "{error}");
+    }
+
+    // round 31, newcomer c 7
+    #[test]
+    fn refused_name_and_its_rule_are_in_the_text() {
+        let error = Error::from(QueueName::new("Trans_codes").unwrap_err());
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert_eq!(
+            error.to_string(),
+            r#"queue name "Trans_codes" contains 'T'; use lower-case letters, digits and dashes"#
+        );
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::registry::QueueHandlers;
 use super::slot::{DeliverySlot, MessageClass};
 use super::state::{DeliveryState, Snooze};
 use crate::error::Error;
+use crate::event::LossCause;
 use crate::job::JobInfo;
 use crate::job::outcome::{JobError, Outcome, Reason, chain, panic_text};
 use crate::queue_core::QueueCore;
@@ -154,8 +155,9 @@ pub(crate) struct DeliveryReport {
     pub(crate) waited: Duration,
     /// The error in one line.
     pub(crate) error: Option<String>,
-    /// True if the lease expired without a renewal, and not because its message expired.
-    pub(crate) lease_expired: bool,
+    /// The cause of the loss of the lease; `None` if the lease is held, was given up by a shutdown, or ended
+    /// with its message.
+    pub(crate) lost: Option<LossCause>,
     /// The reason of an earlier end of the job, if its message is deleted without a run and the job was not
     /// completed.
     pub(crate) earlier_end: Option<Reason>,
@@ -177,7 +179,7 @@ impl DeliveryReport {
             ran: Duration::ZERO,
             waited,
             error: None,
-            lease_expired: false,
+            lost: None,
             earlier_end: None,
             settle_error: None,
             process: None,

@@ -17,6 +17,7 @@ use super::message_changes::no_answer;
 use super::order_position::{MAX_UNLOGGED_DELAY, end_position_of_done, needs_log_update, position_of};
 use super::slot::DeliverySlot;
 use crate::error::Error;
+use crate::event::LossCause;
 use crate::job::outcome::{Outcome, Reason, chain};
 use crate::lease::{LeaseError, Loss};
 use crate::trace::OpenSpan;
@@ -102,7 +103,11 @@ impl Settlement<'_> {
             Disposition::Defer { cause, detail } => Box::pin(self.defer_or_reject(cause, &detail)).await,
             Disposition::Abandon => {
                 let is_over = leased_job.lease.has_ended_with_message();
-                self.report.lease_expired = !is_over && leased_job.lease.loss() == Some(Loss::Expired);
+                self.report.lost = match leased_job.lease.loss() {
+                    Some(Loss::Taken) => Some(LossCause::Taken),
+                    Some(Loss::Expired) if !is_over => Some(LossCause::Expired),
+                    _ => None,
+                };
                 leased_job.lease.abandon();
                 Ok(if is_over { Outcome::Expired } else { Outcome::LeaseLost })
             }

@@ -143,8 +143,8 @@ impl QueueCore {
     ) -> Result<Arc<Self>, Error> {
         let metadata = match storage.queues().queue_metadata(&name).await {
             Err(e) if e.kind() == StoreErrorKind::QueueNotFound => {
-                let text = format!("there is no queue `{name}`");
-                return Err(Error::new(ErrorKind::NotFound, text).with_source(e));
+                let text = format!("there is no queue `{name}`; check its name, or create it first");
+                return Err(Error::new(ErrorKind::NotFound, text));
             }
             metadata => metadata?,
         };

@@ -16,7 +16,7 @@ use super::limits::Occupied;
 use super::pacing::{Circuit, CircuitChange, Permit, Probe, UnknownRatio};
 use super::state::WorkerState;
 use crate::delivery::{DeliveryReport, DeliverySlot, Executor, Incoming, MessageClass};
-use crate::event::Event;
+use crate::event::{Event, LossCause};
 use crate::job::outcome::{Outcome, printable};
 use crate::log::MAX_ID_CHARS;
 
@@ -116,6 +116,11 @@ impl Deliveries {
             }
             _ if report.is_for_others && self.unknown.is_warning_due() => {
                 crate::log::warn!(%queue, job = id, kind, error, "a message waits: no handler here can read it; logged once an hour");
+            }
+            Outcome::LeaseLost if report.lost.is_some() && !report.ran.is_zero() => {
+                let (attempt, cause) =
+                    (job.as_ref().map(|job| job.attempt), report.lost.map(LossCause::as_str));
+                crate::log::warn!(%queue, job = id, attempt, cause, "lease lost; the result of the handler does not count");
             }
             _ => {
                 let name = outcome.as_str();

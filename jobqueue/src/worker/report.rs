@@ -21,7 +21,8 @@ pub struct Report {
     pub retried: u64,
     /// Messages moved to a dead-letter queue.
     pub dead_lettered: u64,
-    /// Messages put back without costing an attempt.
+    /// Deliveries whose messages were put back without costing an attempt: by a shutdown, a snooze, a limit,
+    /// or for lack of a handler for the kind. A message that is put back seven times counts seven times.
     pub released: u64,
     /// Deliveries whose lease was lost.
     pub lease_lost: u64,

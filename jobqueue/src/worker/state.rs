@@ -7,6 +7,7 @@ use super::options::WorkerOptions;
 use super::pacing::Rejections;
 use super::report::Report;
 use crate::delivery::{DeliveryReport, DeliveryState, Registry};
+use crate::event::LossCause;
 use crate::history::JournalBuffer;
 use crate::storage::{QueueName, StoreError};
 use crate::sync::lock;
@@ -41,7 +42,7 @@ impl WorkerState {
     pub(super) fn record(&self, queue: &QueueName, report: &DeliveryReport) {
         let DeliveryReport { job, outcome, ran, error, .. } = report;
         self.report().count(report);
-        if report.lease_expired {
+        if report.lost == Some(LossCause::Expired) {
             self.health.note_lease_expired();
         }
         if let (Some(journal), Some(job)) = (self.journal.get(), job.as_deref()) {

@@ -371,8 +371,8 @@ async fn a_wrong_schedule_is_told_by_build() {
         (Schedule::cron("0 0 30 2 *", "UTC"), "never comes"),
         (Schedule::cron("0 6 * * *", "Europe/Berlim"), "Europe/Berlim"),
         (Schedule::every(Duration::from_millis(999)), "1 second"),
-        (Schedule::every(MINUTE).name("no spaces"), "name"),
-        (Schedule::every(MINUTE).name(""), "name"),
+        (Schedule::every(MINUTE).name("no spaces"), "contains ' '; use ASCII letters"),
+        (Schedule::every(MINUTE).name(""), "has 0 characters"),
         (Schedule::every(MINUTE).name("n".repeat(101)), "100 characters"),
         (Schedule::every(MINUTE).lease(Duration::from_secs(14)), "15 to 60"),
     ];

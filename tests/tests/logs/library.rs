@@ -6,7 +6,7 @@ use jobqueue::batch::{BatchSweepOptions, sweep_batches};
 use jobqueue::storage::{
     BlobName, ContainerName, GetMessages, Operation, PutBlob, PutMessage, StoreErrorKind,
 };
-use jobqueue::worker::CircuitBreaker;
+use jobqueue::worker::{CircuitBreaker, QueueLimits};
 use jobqueue::{Context, JobError, JobInfo, QueueMessage, SendOptions, Storage, memory};
 use jobqueue_test_support::postgres::Postgres;
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -271,4 +271,62 @@ async fn settlement_that_fails_names_its_job_and_what_follows() {
     assert!(line.contains("WARN") && line.contains("job=d-281"), "{log}");
     assert!(line.contains("is delivered again when its lease ends"), "{line}");
     assert!(line.contains("the change was not made") && !line.contains("refused"), "{line}");
+}
+
+// round 31, newcomer c 4: only the report at the end of the worker had the lost lease.
+#[tokio::test(start_paused = true)]
+async fn lost_lease_of_a_running_handler_is_warned_of_with_its_job() {
+    let log = log::record();
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let task = Task { name: "a".into(), data: String::new() };
+    let _ = storage.queue::<Task>().await.unwrap().send(&task).id("long-job").await.unwrap();
+    faulty.plan_always(Operation::Update, Fault::Refuse(StoreErrorKind::Unavailable));
+    let endless = async |_: Task| std::future::pending::<Result<(), JobError>>().await;
+    let running = worker(&storage).handle(endless).build().unwrap().run_until(after(60));
+    let healing = async {
+        after(35).await;
+        faulty.heal();
+    };
+    // The second delivery is put back by the shutdown.
+    let (report, ()) = tokio::join!(running, healing);
+    let report = report.unwrap();
+    assert_eq!((report.lease_lost, report.released), (1, 1), "{report:?}");
+    let text = log.text();
+    let warnings: Vec<_> = text.lines().filter(|line| line.contains("lease lost; the result")).collect();
+    let [warning] = warnings[..] else { panic!("{warnings:?}") };
+    for part in ["WARN", "queue=tasks", "job=long-job", "attempt=1", "cause=expired"] {
+        assert!(warning.contains(part), "{part}: {warning}");
+    }
+}
+
+// round 31, newcomer c 5
+#[tokio::test(start_paused = true)]
+async fn limit_that_a_queue_cannot_reach_is_warned_of() {
+    let log = log::record();
+    let built = |queues: usize, limit: usize| {
+        let limits = QueueLimits::new().concurrency(limit);
+        let mut builder = worker(&in_memory()).concurrency(8).limit_queue("tasks-0", limits);
+        for queue in 0..queues {
+            builder = builder.handle_on(format!("tasks-{queue}"), async |_: Task| Ok::<_, JobError>(()));
+        }
+        drop(builder.build().unwrap());
+    };
+    let warnings = || {
+        let text = log.text();
+        let lines = text.lines().filter(|line| line.contains("the limit of the queue is above"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    built(6, 3);
+    built(1, 8);
+    assert_eq!(warnings(), Vec::<String>::new());
+    // Six of the eight slots are reserved, and two are common.
+    built(6, 4);
+    built(1, 9);
+    let warnings = warnings();
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    for part in ["WARN", "queue=tasks-0", "limit=4", "slots=3", "concurrency=8"] {
+        assert!(warnings[0].contains(part), "{part}: {warnings:?}");
+    }
+    assert!(warnings[1].contains("limit=9") && warnings[1].contains("slots=8"), "{warnings:?}");
 }

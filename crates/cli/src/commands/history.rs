@@ -26,7 +26,7 @@ pub(crate) struct HistoryArguments {
     /// Only jobs of this kind
     #[arg(long)]
     kind: Option<String>,
-    /// Only jobs with this outcome
+    /// Only jobs that ended in this way: a failed attempt with a retry is no end, and is not in the journal
     #[arg(long, value_parser = HistoryFilter::OUTCOMES)]
     outcome: Option<String>,
     /// Only jobs whose error contains this text

@@ -98,6 +98,18 @@ fn empty_results_are_explained_and_failures_reported_once() {
     assert!(!sent.status.success() && !error_text(&sent).contains("no jobs"), "{}", error_text(&sent));
 }
 
+// round 31, newcomer c 12
+#[test]
+fn misspelt_values_are_answered_with_what_is_possible() {
+    let sandbox = Sandbox::with_mails(1, 0);
+    let shown = error_text(&sandbox.run(&["queue", "show", "mials"]));
+    assert_eq!(shown.matches("mials").count(), 1, "{shown}");
+    let refused = error_text(&sandbox.run(&["history", "--outcome", "failed"]));
+    assert!(refused.contains("completed, completed_uncertain, dead_lettered"), "{refused}");
+    let help = sandbox.ok(&["history", "--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains("a failed attempt with a retry is no end"), "{help}");
+}
+
 // review 28, operator B2: the error said that the job had ended, or never existed.
 #[test]
 fn search_for_an_id_names_the_dead_letters_of_a_deleted_queue() {

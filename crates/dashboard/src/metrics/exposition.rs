@@ -107,10 +107,12 @@ fn workers(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
 }
 
 fn totals(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
-    let outcomes: [(&str, Figure<KindTotals, u64>); 4] = [
+    let outcomes: [(&str, Figure<KindTotals, u64>); 5] = [
         ("completed", |totals| totals.completed),
         ("retried", |totals| totals.retried),
-        ("dead_lettered", |totals| totals.dead_lettered),
+        // A cancelled job is dead-lettered without a failed attempt.
+        ("dead_lettered", |totals| totals.dead_lettered.saturating_sub(totals.cancelled)),
+        ("cancelled", |totals| totals.cancelled),
         ("other", |totals| totals.other),
     ];
     let deliveries = snapshot.totals.iter().flat_map(|(queue, kind, totals)| {

@@ -163,8 +163,7 @@ impl Schedule {
         if name.len() > 100 {
             return Err(wrong("its name has more than 100 characters".to_owned()));
         }
-        let state =
-            state::name(&name).map_err(|e| wrong("its name is not allowed".to_owned()).with_source(e))?;
+        let state = state::name(&name).map_err(|e| wrong(e.to_string()))?;
         if let Some(lease) = self.lease {
             check_lease(lease).map_err(|e| wrong(e.to_string()))?;
         }

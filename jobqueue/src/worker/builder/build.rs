@@ -12,7 +12,8 @@ use crate::worker::Worker;
 use crate::worker::state::WorkerState;
 
 impl WorkerBuilder {
-    /// Checks the configuration and returns the worker. Opens no queue yet.
+    /// Checks the configuration and returns the worker. Opens no queue yet. Logs a warning for each queue
+    /// whose [limit](Self::limit_queue) is above the number of slots that it can have.
     ///
     /// # Errors
     /// [`Configuration`](ErrorKind::Configuration), with a text that says how to correct the mistake: there
@@ -33,6 +34,7 @@ impl WorkerBuilder {
         let registry = Registry::new(registrations)?;
         self.options.limits.check(&registry)?;
         self.options.limits.check_chunks(self.options.concurrency, &registry)?;
+        self.options.limits.warn_of_unreachable(self.options.concurrency, &registry);
         let storage = self.storage.observed_by(self.events);
         let delivery_state =
             DeliveryState::new(storage, self.delivery_options, self.core, self.states, self.hooks);

@@ -15,6 +15,10 @@ impl WorkerBuilder {
     /// reserves none. The worker fetches only messages that may begin immediately. Weights divide slots, not
     /// the rate of a [`RateLimit`](crate::worker::RateLimit) that queues share.
     ///
+    /// With few slots for each queue, more than a quarter is reserved. Of the 8 slots of a worker with 6
+    /// queues, 6 are reserved, one for each queue, and 2 are common: a queue runs at most 3 jobs at once, and
+    /// `concurrency(4)` does not change that. [`build`](Self::build) logs a warning for such a limit.
+    ///
     /// ```
     /// # use jobqueue::{JobError, QueueMessage, Storage, Worker}; use serde::{Deserialize, Serialize};
     /// # #[derive(Serialize, Deserialize, QueueMessage)]

@@ -160,6 +160,23 @@ impl LimitSettings {
         Ok(())
     }
 
+    /// Warns of each queue whose limit is above the slots that the queue can have.
+    pub(in crate::worker) fn warn_of_unreachable(&self, concurrency: usize, registry: &Registry) {
+        let shares = self.resolve::<()>(concurrency, registry).shares;
+        for (number, queue) in registry.0.keys().enumerate() {
+            let slots = shares.max_slots(number);
+            if let Some(limit) = self.of_queue(queue).concurrency.filter(|limit| *limit > slots) {
+                crate::log::warn!(
+                    %queue,
+                    limit,
+                    slots,
+                    concurrency,
+                    "the limit of the queue is above the number of slots that it can have in this worker"
+                );
+            }
+        }
+    }
+
     pub(super) fn resolve<W>(&self, concurrency: usize, registry: &Registry) -> Resolved<W> {
         let mut counts = Vec::new();
         let mut handlers = BTreeMap::new();

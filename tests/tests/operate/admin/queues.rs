@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use jobqueue::clock::Clock;
 use jobqueue::storage::{GetMessages, Operation, StoreErrorKind};
 use jobqueue::{ErrorKind, JobError};
-use jobqueue_admin::{DeadLetterFilter, PauseOptions, SettingsPlan};
+use jobqueue_admin::{DeadLetterFilter, PauseOptions, RawSend, SettingsPlan};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, clock, in_memory, task, worker};
 use tokio::time::{Instant, timeout};
@@ -41,6 +41,23 @@ async fn queues_show_length_age_and_dead_letters_as_one() {
         let json = serde_json::to_value(mails).unwrap();
         assert!(json["oldest_seconds"].is_number() && json["settings"]["paused"] == "false", "{json}");
         assert!(json["settings"].get("poisonthreshold").is_none(), "each message type has its own: {json}");
+    }
+}
+
+// round 31, newcomer c 12: the error and its causes said three times that there is no such queue.
+#[tokio::test]
+async fn error_of_a_misspelt_queue_names_it_once() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        admin.create_queue("thumbnails").await.unwrap();
+        let job = RawSend::json("task", "{}").unwrap();
+        let errors =
+            [admin.queue("thumbnials").await.unwrap_err(), admin.send("thumbnials", job).await.unwrap_err()];
+        for error in errors {
+            assert_eq!(error.kind(), ErrorKind::NotFound);
+            let shown = format!("{error:?}");
+            assert_eq!(shown, "there is no queue `thumbnials`; check its name, or create it first");
+        }
     }
 }
 

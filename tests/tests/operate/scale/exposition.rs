@@ -6,9 +6,10 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use jobqueue::JobError;
 use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue_admin::{AccessLevel, Admin, JobReference};
 use jobqueue_dashboard::metrics::{self, ALL, Kind};
 use jobqueue_testing::faults::{Fault, Faulty};
-use jobqueue_tests::jobs::{Task, after, in_memory};
+use jobqueue_tests::jobs::{Task, after, in_memory, task};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -212,6 +213,32 @@ async fn jobs_of_a_relay_are_counted_by_their_kinds() {
     let line = r#"jobqueue_deliveries_total{queue="tasks",kind="task",outcome="completed"} 3"#;
     assert!(text.contains(line), "{text}");
     assert!(!text.contains(r#"kind="*""#), "no job has this kind: {text}");
+}
+
+// round 31, newcomer c 2: the alert of dead letters fired for them.
+#[tokio::test(start_paused = true)]
+async fn cancelled_jobs_are_counted_apart_from_other_dead_letters() {
+    let storage = in_memory();
+    let router = metrics::router(admin(&storage));
+    get(&router, "/metrics").await;
+    let queue = storage.queue::<Task>().await.unwrap();
+    for name in ["cancelled", "bad"] {
+        let _ = queue.send(&task(name)).id(name).await.unwrap();
+    }
+    let operator = Admin::builder(storage.clone()).access(AccessLevel::Operate).build();
+    let _ = operator.cancel(&JobReference::new("tasks", "cancelled")).await.unwrap();
+    let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("no"));
+    let running = present(&storage).handle(handler).build().unwrap().run_until(after(40));
+    let scraping = async {
+        after(35).await;
+        get(&router, "/metrics").await.2
+    };
+    let (report, text) = tokio::join!(running, scraping);
+    assert_eq!(report.unwrap().dead_lettered, 2);
+    for outcome in ["cancelled", "dead_lettered"] {
+        let line = format!(r#"jobqueue_deliveries_total{{queue="tasks",kind="task",outcome="{outcome}"}} 1"#);
+        assert!(text.contains(&line), "{text}");
+    }
 }
 
 // D17
