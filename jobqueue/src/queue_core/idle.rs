@@ -8,7 +8,8 @@ use crate::storage::Subscription;
 /// The first pause after an empty answer.
 const FIRST_IDLE_DELAY: Duration = Duration::from_millis(100);
 
-/// The longest pause while notifications come: a message whose delay ends is not announced.
+/// The longest pause while notifications come, unless the maximum is longer: a message whose delay ends is not
+/// announced.
 const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 /// The pause between two requests to an empty queue. It doubles up to a maximum, with jitter, unless the

@@ -152,14 +152,14 @@ pub trait NativeDeadLetters: fmt::Debug + Send + Sync + 'static {
 /// lease, or the message before it in its group was deleted. It may wake without cause. A get requested after
 /// the wake finds the message; a peek or a count may come before the message is committed. The end of a delay
 /// wakes no subscription: [`Received::next_visible_in`](crate::Received::next_visible_in) gives that time.
-/// A storage that does not [announce all](Self::announces_all) messages wakes when this process makes one visible
-/// at once, by a put or a release; workers poll it, too. Without this power workers only poll.
+/// A storage that does not [announce all](Self::announces_all) messages wakes when one becomes visible at once by
+/// a put or a release over the same opened storage; workers poll it, too. Without this power workers only poll.
 pub trait Arrivals: fmt::Debug + Send + Sync + 'static {
     /// Returns a subscription to a queue, which may be created later.
     fn subscribe(&self, queue: &QueueName) -> Subscription;
 
     /// Returns whether messages of other processes are announced as well: true (the default), or false for a
-    /// storage that announces nothing itself, so that this process announces its own.
+    /// storage that announces nothing itself, so that only the messages of this opened storage are announced.
     fn announces_all(&self) -> bool {
         true
     }
