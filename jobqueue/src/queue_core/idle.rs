@@ -35,9 +35,9 @@ impl Idle {
         Self { runtime, subscription, announces_all, delay: FIRST_IDLE_DELAY.min(max), max }
     }
 
-    /// Returns whether the storage announces messages.
-    pub(crate) fn is_notified(&self) -> bool {
-        self.subscribe.is_some()
+    /// Returns whether the storage announces the messages of all processes.
+    pub(crate) fn announces_all(&self) -> bool {
+        self.announces_all
     }
 
     /// Makes the next pause short again, because there was work.

@@ -101,7 +101,7 @@ impl Poller {
         });
         let idle = core.idle(state.options.max_idle_delay);
         // No long pauses in `run_until_idle`: the unknown messages would be visible again after each pause.
-        let may_pause = !self.until_idle && !idle.is_notified();
+        let may_pause = !self.until_idle && !idle.announces_all();
         let mut pace = Pace { idle, failures: 0, was_full: false };
         // The stop ends a wait at once. A request gets a little more time, so that the messages that it
         // leases are put back.
