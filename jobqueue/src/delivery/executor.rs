@@ -203,7 +203,7 @@ impl DeliveryReport {
                 self.settle_error = Some(error.kind().as_str());
                 leased_job.lease.abandon();
                 let text = chain(&error);
-                crate::log::warn!(queue = %leased_job.core.name, job = leased_job.logged_id(), error = %text, "settling the delivery failed; unless it was settled all the same, the job is delivered again when its lease ends");
+                crate::log::warn!(queue = %leased_job.core.name, job = leased_job.logged_id(), error = %text, "settling the delivery failed; unless it was settled all the same, or its lease is another worker's, the job is delivered again when its lease ends");
                 self.outcome = Outcome::LeaseLost;
                 self.error.get_or_insert(text);
             }

@@ -98,7 +98,7 @@ impl Admin {
                 let (first, after_turn) =
                     if message.is_due_after_turn(now) { (None, until) } else { (until, None) };
                 found.reasons.splice(0..0, first);
-                self.add_message_obstacles(&mut found, &message, &queue, &workers).await;
+                last.extend(self.add_message_obstacles(&mut found, &message, &queue, &workers).await);
                 found.reasons.extend(after_turn.into_iter().chain(kind_limit(&message, &workers)));
                 last.extend(rate_limit(&message, &workers));
             }
@@ -187,23 +187,24 @@ impl Admin {
         found.ended = Some(end);
     }
 
+    /// Adds the reasons that the message shows. Returns those for parts that could not be read.
     async fn add_message_obstacles(
         &self,
         found: &mut Explanation,
         message: &RawJob,
         queue: &QueueOverview,
         workers: &[WorkerOverview],
-    ) {
+    ) -> Vec<Obstacle> {
         found.reasons.extend(reached_limits(message, queue));
         found.reasons.extend(unknown_kind(message, workers));
-        let mut unread_payload = None;
+        let mut unread = Vec::new();
         match in_time(self.check_payload(message)).await {
             Err(error) if error.kind() == ErrorKind::Undecodable => {
                 found.reasons.push(Obstacle::new("payload_missing", jobqueue_storage::text::chain(&error)));
             }
             Err(error) => {
                 let text = "it cannot be read whether its payload is there";
-                unread_payload = Some(Obstacle::unread("payload_unread", text, &error));
+                unread.push(Obstacle::unread("payload_unread", text, &error));
             }
             Ok(()) => {}
         }
@@ -219,12 +220,15 @@ impl Admin {
             found.reasons.push(Obstacle::new("deferred", text));
         }
         if message.in_order {
-            let unread = |error| {
-                Some(Obstacle::unread("turn_unread", "it cannot be read whether it is its turn", &error))
-            };
-            found.reasons.extend(in_time(self.turn(message)).await.unwrap_or_else(unread));
+            match in_time(self.turn(message)).await {
+                Ok(turn) => found.reasons.extend(turn),
+                Err(error) => {
+                    let text = "it cannot be read whether it is its turn";
+                    unread.insert(0, Obstacle::unread("turn_unread", text, &error));
+                }
+            }
         }
-        found.reasons.extend(unread_payload);
+        unread
     }
 
     /// Returns the turn of a job as an obstacle, if it waits for another job of its key.

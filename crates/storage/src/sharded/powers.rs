@@ -144,7 +144,7 @@ impl NativeDeadLetters for ShardedQueues {
 
 impl Arrivals for ShardedQueues {
     /// Notifies of messages that this process puts, and of messages that other processes put into the shards
-    /// known now. A worker finds a shard that another process creates later by its regular poll every few
+    /// known now, if these announce them. A worker finds a shard that another process creates later by its regular poll every few
     /// seconds.
     fn subscribe(&self, queue: &QueueName) -> Subscription {
         let mut all = self.own_subscription(queue);

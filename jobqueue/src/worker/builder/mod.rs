@@ -161,8 +161,8 @@ impl WorkerBuilder {
         /// slots.
         concurrency(jobs: usize) => options.concurrency;
 
-        /// Sets the maximum pause between two requests to an empty queue, on storages that cannot notify. The
-        /// default is 5 seconds; on Azure each request is billed.
+        /// Sets the maximum pause between two requests to an empty queue, on storages that do not announce the
+        /// messages of other processes. The default is 5 seconds; on Azure each request is billed.
         max_idle_delay(delay: Duration) => options.max_idle_delay =
             delay.clamp(Duration::from_millis(10), WITHOUT_END);
 

@@ -17,7 +17,7 @@ use crate::sync::lock;
 /// The maximum pause before a fetch, for a worker that knows none of its messages.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// The maximum pause after many fetches that returned no known message and fewer messages than requested, on
-/// a storage that announces no messages. It is much longer than the pause of an idle worker that knows the
+/// a storage that does not announce all messages. It is much longer than the pause of an idle worker that knows the
 /// messages, so that such a worker receives most of them first.
 const MAX_PAUSE_WITHOUT_BACKLOG: Duration = Duration::from_secs(30);
 /// The weight of the newest message.
