@@ -40,6 +40,14 @@ impl Idle {
         self.announces_all
     }
 
+    /// Waits for a notification; for ever on a storage that announces nothing. Cancel-safe.
+    pub(crate) async fn notified(&mut self) {
+        match &mut self.subscription {
+            Some(subscription) => subscription.wait().await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Makes the next pause short again, because there was work.
     pub(crate) fn reset(&mut self) {
         self.delay = FIRST_IDLE_DELAY.min(self.max);

@@ -120,7 +120,7 @@ impl Deliveries {
             Outcome::LeaseLost if report.lost.is_some() && !report.ran.is_zero() => {
                 let (attempt, cause) =
                     (job.as_ref().map(|job| job.attempt), report.lost.map(LossCause::as_str));
-                crate::log::warn!(%queue, job = id, attempt, cause, "lease lost; the result of the handler does not count");
+                crate::log::warn!(%queue, job = id, attempt, cause, "lease lost; the job may run again");
             }
             _ => {
                 let name = outcome.as_str();

@@ -106,7 +106,7 @@ impl Poller {
         // The stop ends a wait at once. A request gets a little more time, so that the messages that it
         // leases are put back.
         while let Some(settings) =
-            stop.run_until_cancelled(self.ready_settings(may_pause && !pace.was_full)).await
+            stop.run_until_cancelled(self.ready_settings(may_pause && !pace.was_full, &mut pace.idle)).await
         {
             state.health.note_resting(&core.name);
             let Some(permit) = self.permit(&settings, &mut pace.idle).await else { continue };
@@ -307,10 +307,10 @@ impl Poller {
 
     /// Returns the queue's settings once this worker may fetch. First leaves unknown messages to other
     /// workers for a while, and waits until the storage no longer throttles.
-    async fn ready_settings(&self, may_pause_long: bool) -> Arc<QueueSettings> {
+    async fn ready_settings(&self, may_pause_long: bool, idle: &mut Idle) -> Arc<QueueSettings> {
         let Deliveries { executor, unknown, .. } = &*self.deliveries;
         let core = &executor.core;
-        unknown.leave_to_others(may_pause_long, core.runtime()).await;
+        unknown.leave_to_others(may_pause_long, core.runtime(), idle.notified()).await;
         core.storage.throttle().until_ready().await;
         core.fresh_settings().await
     }

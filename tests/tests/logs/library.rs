@@ -293,7 +293,8 @@ async fn lost_lease_of_a_running_handler_is_warned_of_with_its_job() {
     let report = report.unwrap();
     assert_eq!((report.lease_lost, report.released), (1, 1), "{report:?}");
     let text = log.text();
-    let warnings: Vec<_> = text.lines().filter(|line| line.contains("lease lost; the result")).collect();
+    let warnings: Vec<_> =
+        text.lines().filter(|line| line.contains("lease lost; the job may run again")).collect();
     let [warning] = warnings[..] else { panic!("{warnings:?}") };
     for part in ["WARN", "queue=tasks", "job=long-job", "attempt=1", "cause=expired"] {
         assert!(warning.contains(part), "{part}: {warning}");

@@ -41,6 +41,7 @@ async fn adapter_without_powers_keeps_every_promise_of_the_port() {
     report.assert_kept();
     let of_powers = [
         "subscriptions",
+        "announcements",
         "acquire",
         "hold",
         "write",

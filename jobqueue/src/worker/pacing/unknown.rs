@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::delivery::MessageClass;
 use crate::runtime::Runtime;
@@ -76,17 +76,26 @@ impl UnknownRatio {
     }
 
     /// Pauses before the next fetch, which leaves the queue to other workers. `may_be_long` is false if the
-    /// storage announces messages, which a long pause would ignore, and after a full fetch: messages that
-    /// this worker knows may wait behind unknown messages. A message that this worker knows ends a long
-    /// pause, because the delivery may classify it only after the pause has begun.
-    pub(in crate::worker) async fn leave_to_others(&self, may_be_long: bool, runtime: &Runtime) {
+    /// storage announces all messages, and after a full fetch: messages that this worker knows may wait behind
+    /// unknown messages. A long pause ends when a message is `announced`, and with a message that this worker
+    /// knows, because the delivery may classify it only after the pause has begun.
+    pub(in crate::worker) async fn leave_to_others(
+        &self,
+        may_be_long: bool,
+        runtime: &Runtime,
+        announced: impl Future<Output = ()>,
+    ) {
         let known = self.known.notified();
         let pause = self.pause(may_be_long, runtime);
         if !pause.is_zero() {
             sleep(pause.min(MAX_PAUSE)).await;
         }
         if pause > MAX_PAUSE {
-            let _ = timeout(pause - MAX_PAUSE, known).await;
+            tokio::select! {
+                () = known => {}
+                () = announced => {}
+                () = sleep(pause - MAX_PAUSE) => {}
+            }
         }
     }
 
@@ -107,6 +116,8 @@ impl UnknownRatio {
 
 #[cfg(test)]
 mod tests {
+    use std::future::{pending, ready};
+
     use super::*;
 
     /// Returns the ratio after rounds that returned one unknown message each.
@@ -165,11 +176,14 @@ mod tests {
             sleep(Duration::from_millis(10)).await;
             ratio.record(MessageClass::Known);
         };
-        tokio::join!(ratio.leave_to_others(true, &runtime), classify);
+        tokio::join!(ratio.leave_to_others(true, &runtime, pending()), classify);
         assert!(began.elapsed() <= MAX_PAUSE + Duration::from_millis(5), "{:?}", began.elapsed());
         let began = Instant::now();
-        after(40).leave_to_others(true, &runtime).await;
+        after(40).leave_to_others(true, &runtime, pending()).await;
         assert!(began.elapsed() >= MAX_PAUSE_WITHOUT_BACKLOG / 2, "{:?}", began.elapsed());
+        let began = Instant::now();
+        after(40).leave_to_others(true, &runtime, ready(())).await;
+        assert!(began.elapsed() <= MAX_PAUSE, "{:?}", began.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
