@@ -218,8 +218,8 @@ impl Sweep<'_> {
     }
 
     /// Returns whether the storage itself may have made a dead letter of an expired message, or may yet make
-    /// one: such a letter has no copy of the blob, and does not expire. Service Bus does so when somebody
-    /// receives from the queue.
+    /// one: such a letter has no copy of the blob, and does not expire. Service Bus may do so only when a
+    /// program receives from the queue.
     fn may_become_letters(&self, container: &ContainerName) -> bool {
         container.as_str() == CONTAINER && self.storage.queues().powers().dead_letters.is_some()
     }

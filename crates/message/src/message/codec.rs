@@ -87,9 +87,9 @@ impl CodecError {
     /// service that keeps it does not answer.
     ///
     /// A worker puts the message back without counting an attempt, as it does a message of a newer version,
-    /// and dead-letters it as `decode_error` when nobody could read it for as long as `unknownkindseconds` of
-    /// the queue's metadata allows: a day by default. Without this mark, and for an error of
-    /// [`encode`](Codec::encode), nobody tries again.
+    /// and dead-letters it as `decode_error` when no worker could read it for as long as `unknownkindseconds`
+    /// of the queue's metadata allows: a day by default. Without this mark the message is dead-lettered at
+    /// once. A failed send is not repeated, with or without the mark.
     #[must_use]
     pub fn retryable(mut self) -> Self {
         self.is_retryable = true;

@@ -1,7 +1,7 @@
 //! The share of messages that a worker does not know or may not run now. While workers of a newer release
 //! run, an older worker polls a moment later, and thus leaves the messages to workers that know them.
 //!
-//! A message that nobody knows stays for a day, and each worker receives it again and again. It says nothing
+//! A message that no worker knows stays for a day, and each worker receives it again and again. It says nothing
 //! about the messages that come after it, so that these repetitions hardly slow the queue.
 
 use std::sync::Mutex;
