@@ -7,7 +7,8 @@
 //!
 //! The service has these limits, which callers of the port must allow for:
 //! - It accepts an expired receipt until another worker gets the message.
-//! - It sends no notifications: queues are polled, and a message that is put over this opened storage wakes its workers.
+//! - It sends no notifications: queues are polled, and a message that is put over this opened storage wakes
+//!   its workers.
 //! - Durations are whole seconds; they are rounded up.
 //! - Put, get, update and delete of messages are sent once. Calls that are harmless to repeat are sent up to
 //!   three times while the service is unavailable. A call ends after 30 seconds. A call that carries a blob

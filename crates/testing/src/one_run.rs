@@ -117,8 +117,8 @@ impl HandlerTest {
     /// Sets the storage of all runs, for example the SQLite file in whose transaction the handler completes
     /// its job. The runs must be sequential: a run first deletes the message that an earlier run has left, also
     /// one that is at work, which then ends as a lost lease. A run whose message another one has taken fails.
-    /// Tests that `cargo test` runs at the same time need a
-    /// storage each, on PostgreSQL a schema. [`OneRun::sent`] returns messages of earlier runs as well.
+    /// Tests that `cargo test` runs at the same time need a storage each, on PostgreSQL a schema.
+    /// [`OneRun::sent`] returns messages of earlier runs as well.
     ///
     /// On a paused runtime, use `memory::open_on(Runtime::paused())` and no other storage. A worker on
     /// `Storage::memory()` uses threads, and other storages have clocks of their own: the paused clock runs
