@@ -153,7 +153,7 @@ fn azurite() -> impl Iterator<Item = Trial> {
 }
 
 /// The groups of promises about queues.
-const OF_QUEUES: [&str; 16] = [
+const OF_QUEUES: [&str; 17] = [
     "create",
     "missing",
     "list",
