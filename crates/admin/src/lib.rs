@@ -92,7 +92,12 @@ pub use dead_letters::{DeadLetterFilter, DeadLetterPage};
 pub use errors::ErrorGroup;
 use event::{ActionResult, ActionTarget, Pending, Recorders};
 pub use event::{OperatorEvent, OperatorResult};
-pub use explain::{Explanation, IdentifiedJob, JobPlace, Obstacle};
+#[doc(hidden)]
+pub use explain::QueueCounts;
+pub use explain::{
+    EmptyIn, Explanation, IdentifiedJob, JobPlace, KeyBacklog, KeyCount, Obstacle, QueueExplanation,
+    QueueObstacle, QueuePace, SlotHolder, SlotUse,
+};
 #[doc(hidden)]
 pub use given::Given;
 pub use groups::{GroupEntry, GroupList, GroupOverview};

@@ -95,10 +95,11 @@ impl Admin {
     }
 }
 
-/// Returns whether some of the workers listen to the queue, but none of these accepts jobs of the kind.
+/// Returns whether some present workers listen to the queue, but none of these accepts jobs of the kind.
 pub(super) fn is_unknown(queue: &str, kind: &str, workers: &[WorkerOverview]) -> bool {
+    let present = workers.iter().filter(|worker| !worker.stale);
     let mut listening =
-        workers.iter().flat_map(|worker| &worker.record.queues).filter(|listening| listening.name == queue);
+        present.flat_map(|worker| &worker.record.queues).filter(|listening| listening.name == queue);
     // A worker decodes a raw payload as the only kind of its queue, or refuses it at once.
     let has_handler = kind.is_empty() || kind == RAW_KIND;
     listening.clone().next().is_some() && !has_handler && !listening.any(|listening| listening.takes(kind))

@@ -11,6 +11,7 @@ const PAGES = {
   overview: "overview",
   queue: "queues/mails",
   "queue-of-films": "queues/films",
+  "queue-with-its-keys": "queues/films?groups=1",
   "dead-letters": "queues/mails/dead",
   "all-dead-letters": "dead",
   "job-dead": "job?queue=mails&id=mail-1",

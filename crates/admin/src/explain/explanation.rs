@@ -6,7 +6,7 @@ use jobqueue::__internals::{RunningJob, is_of_this_life};
 use jobqueue_message::times::parse_rfc3339;
 use serde::Serialize;
 
-use super::obstacle::{Obstacle, has_closed_circuit, no_slot, open_circuit};
+use super::obstacle::{Obstacle, circuits, no_slot, no_worker, paused};
 use crate::{Cancellation, HistoryRecord, JobReference, JobState, QueueOverview, RawJob, WorkerOverview};
 
 /// The state of a job, and the obstacles that keep it from running.
@@ -172,22 +172,16 @@ impl Explanation {
         if matches!(self.place, JobPlace::Running | JobPlace::Dead | JobPlace::Ended) {
             return Vec::new();
         }
-        if let Some(pause) = &queue.pause {
-            let text = format!("the queue is paused{pause}: workers fetch nothing from it");
-            self.reasons.push(Obstacle::new("paused", text.escape_debug().to_string()));
-        }
+        self.reasons.extend(paused(queue));
         let Some(workers) = workers else { return Vec::new() };
         let listening: Vec<_> =
             workers.iter().filter(|worker| worker.record.listens_to(&queue.name)).collect();
         let fetching = listening.iter().filter(|worker| !worker.record.draining);
         if fetching.clone().next().is_none() {
-            let text = "no worker with a record serves the queue";
-            self.reasons.push(Obstacle::new("no_worker", text));
+            self.reasons.push(no_worker());
             return Vec::new();
         }
-        let circuit = open_circuit(&queue.name, fetching.clone().copied());
-        let is_of_some = fetching.clone().any(|worker| has_closed_circuit(&queue.name, worker));
-        let (of_some, of_all) = if is_of_some { (circuit, None) } else { (None, circuit) };
+        let (of_all, of_some) = circuits(&queue.name, fetching.clone().copied());
         self.reasons.extend(of_all);
         no_slot(&queue.name, fetching.map(|worker| &worker.record)).into_iter().chain(of_some).collect()
     }

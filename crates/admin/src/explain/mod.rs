@@ -1,8 +1,13 @@
-//! Finds one job and explains why it does not run. Only reads.
+//! Finds one job and explains why it does not run; explains what holds up a queue. Only reads.
 
+mod backlog;
 mod explanation;
 mod obstacle;
+mod pace;
+mod queue;
+mod queue_obstacles;
 mod senders;
+mod slots;
 
 use std::slice;
 use std::time::SystemTime;
@@ -19,13 +24,18 @@ use super::{
     Admin, Cancellation, DeadLetterFilter, HistoryFilter, JobFilter, JobReference, JobState, QueueOverview,
     RawJob, WorkerOverview,
 };
+pub use backlog::{KeyBacklog, KeyCount};
 pub use explanation::{Explanation, JobPlace};
 pub use obstacle::Obstacle;
 use obstacle::{
     Searched, delay_or_back_off, kind_limit, long_delay, rate_limit, reached_limits, reasons_unseen,
     unknown_kind,
 };
+pub use pace::{EmptyIn, QueueCounts, QueuePace};
+pub use queue::QueueExplanation;
+pub use queue_obstacles::QueueObstacle;
 pub use senders::IdentifiedJob;
+pub use slots::{SlotHolder, SlotUse};
 
 /// The records of workers and the request to cancel a job, as far as they can be read.
 struct BlobReadings {

@@ -42,6 +42,17 @@ impl Obstacle {
     }
 }
 
+/// Returns the pause of a queue as an obstacle.
+pub(super) fn paused(queue: &QueueOverview) -> Option<Obstacle> {
+    let pause = queue.pause.as_ref()?;
+    let text = format!("the queue is paused{pause}: workers fetch nothing from it");
+    Some(Obstacle::new("paused", text.escape_debug().to_string()))
+}
+
+pub(super) fn no_worker() -> Obstacle {
+    Obstacle::new("no_worker", "no worker with a record serves the queue")
+}
+
 /// Returns the delay or back-off of a job, if the storage shows its end.
 pub(super) fn delay_or_back_off(message: &RawJob, now: SystemTime) -> Option<Obstacle> {
     let due = message.due.as_deref()?;
@@ -150,12 +161,20 @@ pub(super) fn unknown_kind(message: &RawJob, workers: &[WorkerOverview]) -> Opti
     is_unknown(&message.queue, &message.kind, workers).then(|| Obstacle::new("unknown_kind", text()))
 }
 
+/// Returns the obstacle of open circuits among the workers that fetch from a queue: as the first of two if no
+/// worker that is certainly alive has a closed circuit, and else as the second.
+pub(super) fn circuits<'a>(
+    queue: &str,
+    fetching: impl Iterator<Item = &'a WorkerOverview> + Clone,
+) -> (Option<Obstacle>, Option<Obstacle>) {
+    let is_of_some = fetching.clone().any(|worker| has_closed_circuit(queue, worker));
+    let circuit = open_circuit(queue, fetching);
+    if is_of_some { (None, circuit) } else { (circuit, None) }
+}
+
 /// Returns how many of the workers that serve a queue fetch nothing from it because all jobs that they ran
 /// failed. If the records of all other workers are late, the text says that these may have died.
-pub(super) fn open_circuit<'a>(
-    queue: &str,
-    workers: impl Iterator<Item = &'a WorkerOverview>,
-) -> Option<Obstacle> {
+fn open_circuit<'a>(queue: &str, workers: impl Iterator<Item = &'a WorkerOverview>) -> Option<Obstacle> {
     let (open, closed): (Vec<_>, Vec<_>) = workers.partition(|worker| worker.record.has_open_circuit(queue));
     if open.is_empty() {
         return None;
@@ -180,12 +199,12 @@ pub(super) fn open_circuit<'a>(
 }
 
 /// Returns whether a worker that is certainly alive fetches from a queue.
-pub(super) fn has_closed_circuit(queue: &str, worker: &WorkerOverview) -> bool {
+fn has_closed_circuit(queue: &str, worker: &WorkerOverview) -> bool {
     !worker.record.has_open_circuit(queue) && !is_late(worker)
 }
 
 /// Returns whether the record of a worker is late, so that the worker may have died.
-fn is_late(worker: &WorkerOverview) -> bool {
+pub(super) fn is_late(worker: &WorkerOverview) -> bool {
     worker.age_seconds > worker.record.interval_seconds + RECORD_GRACE
 }
 
@@ -220,7 +239,8 @@ pub(super) fn kind_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option
         let mut queues = worker.record.queues.iter();
         queues.any(|queue| queue.name == message.queue && queue.takes(&message.kind))
     };
-    for worker in workers.iter().filter(|worker| !worker.record.draining).filter(knows) {
+    let fetching = workers.iter().filter(|worker| !worker.stale && !worker.record.draining);
+    for worker in fetching.filter(knows) {
         let mut limits = worker.record.queues.iter().flat_map(|queue| &queue.limits);
         let limits = limits.find(|limits| limits.cover(&message.kind))?;
         let limit = limits.concurrency?;
@@ -237,13 +257,19 @@ pub(super) fn kind_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option
 /// Returns the rate at which jobs of the kind start, if it is limited on all workers that handle the kind.
 /// Whether it holds up the job now, no record shows. A worker whose record is late may have died.
 pub(super) fn rate_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option<Obstacle> {
+    let text = |limit: String| Obstacle::new("rate_limit", format!("it may wait for {limit}"));
+    rate_limit_text(message, workers).map(text)
+}
+
+/// Returns the text about the rate limit: `the rate limit of the kind …`.
+pub(super) fn rate_limit_text(message: &RawJob, workers: &[WorkerOverview]) -> Option<String> {
     let mut most = 0.0;
-    for worker in workers.iter().filter(|worker| !worker.record.draining && !is_late(worker)) {
+    let fetching = workers.iter().filter(|worker| !worker.stale && !worker.record.draining);
+    for worker in fetching.filter(|worker| !is_late(worker)) {
         let mut queues = worker.record.queues.iter().filter(|queue| queue.name == message.queue);
         let Some(queue) = queues.find(|queue| queue.takes(&message.kind)) else { continue };
         most += queue.limits.iter().find(|limits| limits.cover(&message.kind))?.per_second?;
     }
     let kind = message.kind.escape_debug();
-    let text = format!("it may wait for the rate limit of the kind `{kind}`: {most} jobs a second");
-    (most > 0.0).then(|| Obstacle::new("rate_limit", text))
+    (most > 0.0).then(|| format!("the rate limit of the kind `{kind}`: {most} jobs a second"))
 }

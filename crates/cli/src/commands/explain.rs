@@ -1,20 +1,25 @@
-//! `explain`: shows the state of a job, and why it does not run.
+//! `explain`: shows the state of a job, and why it does not run, or what holds up a queue.
+
+use std::time::Duration;
 
 use clap::Args;
 use futures_util::{StreamExt, stream};
 use jobqueue::{ErrorKind, QueueName};
 use jobqueue_admin::{Explanation, JobPlace, JobReference};
 
+use super::explain_queue;
 use crate::args::{Given, Global};
 use crate::exit::Failure;
 use crate::output::say;
 use crate::session::{Need, Session};
-use crate::text::clean;
+use crate::text::{clean, duration};
 
 #[derive(Args)]
-#[command(override_usage = "jobqueue explain [OPTIONS] [QUEUE] <ID>")]
+#[command(override_usage = "jobqueue explain [OPTIONS] <QUEUE>
+       jobqueue explain [OPTIONS] [QUEUE] <ID>")]
 pub(crate) struct ExplainArguments {
-    /// The name of the queue; without it, the job is searched for in all queues
+    /// The name of the queue; without an id, the queue is explained, and without a queue, the job is searched
+    /// for in all queues
     #[arg(value_name = "QUEUE")]
     queue_or_id: Option<String>,
     /// The id of the job
@@ -22,12 +27,16 @@ pub(crate) struct ExplainArguments {
     /// The sender, if several senders use the same id
     #[arg(long)]
     source: Option<String>,
+    /// The time between the two looks that measure how fast the jobs of a queue end; workers write their
+    /// counts every 15 seconds by default, and 0s looks once
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "20s", conflicts_with = "id")]
+    measure: Duration,
 }
 
 pub(crate) async fn run(global: &Global, arguments: ExplainArguments) -> Result<(), Failure> {
-    let ExplainArguments { queue_or_id, id, source } = arguments;
+    let ExplainArguments { queue_or_id, id, source, measure } = arguments;
     let Some(queue_or_id) = queue_or_id else {
-        return Err(Failure::Usage("the id of the job is missing".to_owned()));
+        return Err(Failure::Usage("the id of the job is missing, or the name of a queue".to_owned()));
     };
     let session = Session::open(global, Need::Read).await?;
     let of_queue =
@@ -36,6 +45,9 @@ pub(crate) async fn run(global: &Global, arguments: ExplainArguments) -> Result<
         Some(id) => explain(&session, of_queue(&queue_or_id, id)).await?,
         None => {
             let names = session.admin.queue_names().await?;
+            if source.is_none() && names.iter().any(|name| name.as_str() == queue_or_id) {
+                return explain_queue::run(global, &session, &queue_or_id, measure).await;
+            }
             let (dead, queues): (Vec<_>, Vec<_>) = names.iter().partition(|name| name.is_dead_letter());
             // The dead letters of a deleted queue are not searched. A failure names them.
             let is_of =
@@ -128,7 +140,7 @@ async fn explain_anywhere(
         return Ok(found);
     }
     if uncertain.is_empty() {
-        let text = "no queue has a job with this id: it has ended, or never existed; the journal shows \
+        let text = "no queue has this name, and none has a job with this id: it has ended, or never existed; the journal shows \
                     an end up to 15 seconds later";
         return Err(Failure::NothingMatched(text.to_owned()));
     }

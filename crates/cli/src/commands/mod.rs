@@ -10,6 +10,7 @@ mod dead_text;
 mod doctor;
 mod documents;
 mod explain;
+mod explain_queue;
 mod groups;
 mod history;
 mod leaders;
@@ -60,7 +61,8 @@ pub(crate) enum Command {
     Dead(dead::DeadCommand),
     /// Lists the workers and their running jobs
     Workers(workers::WorkersArguments),
-    /// Shows the state of a job, and why it does not run
+    /// Shows the state of a job, and why it does not run; of a queue, how fast its jobs end and what holds
+    /// them up
     Explain(explain::ExplainArguments),
     /// Lists, pauses, resumes or triggers schedules
     #[command(subcommand)]

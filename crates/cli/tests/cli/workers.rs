@@ -49,6 +49,11 @@ fn running_job_is_shown_with_its_progress_and_cancelled() {
     let table = sandbox.ok(&["workers", "--jobs"]);
     assert!(table.contains("the worker") && table.contains("1/3 writing to 0@example.org"), "{table}");
     assert!(sandbox.ok(&["workers"]).contains("mails"));
+    let queue = sandbox.json(&["explain", "mails", "--measure", "1s"]);
+    check("queue_explanation", &queue);
+    assert_eq!(queue["slots"]["holders"][0]["worker"], "the worker", "{queue}");
+    assert_eq!(queue["ended_per_second"], 0.0, "{queue}");
+    assert_eq!(queue["empty_in"]["state"], "never", "{queue}");
 
     check("cancellation", &sandbox.json(&["cancel", "mails", &job, "--status"]));
     let report = sandbox.json(&["cancel", "mails", &job]);
@@ -175,6 +180,29 @@ fn explanation_names_the_reason_why_a_job_waits() {
     assert_eq!(waiting["place"], "waiting", "{waiting}");
     let text = sandbox.ok(&["explain", "mails", &id]);
     assert!(text.contains("\n  paused: ") && text.contains("\n  sent by "), "{text}");
+}
+
+#[test]
+fn queue_is_explained_with_the_commands_to_run_next() {
+    let sandbox = Sandbox::with_mails(2, 1);
+    let found = sandbox.json(&["explain", "mails", "--measure", "0s"]);
+    check("queue_explanation", &found);
+    assert_eq!(found["reasons"][0]["code"], "no_worker", "{found}");
+    assert_eq!(found["empty_in"]["state"], "unknown", "{found}");
+    assert_eq!(found["keys"]["without_key"], 2, "{found}");
+    sandbox.ok(&["queue", "pause", "mails"]);
+    // Without a worker there is no rate to wait for.
+    let text = sandbox.ok(&["explain", "mails", "--measure", "1h"]);
+    assert!(text.starts_with("It has 2 jobs; the rate at which jobs end is unknown. Held up: "), "{text}");
+    assert!(text.contains("; next: `jobqueue queue resume mails`\n"), "{text}");
+    assert!(text.contains("; next: `jobqueue workers --all`\n"), "{text}");
+    sandbox.ok(&["queue", "create", "letters"]);
+    let empty = sandbox.json(&["explain", "letters"]);
+    check("queue_explanation", &empty);
+    assert_eq!(empty["empty_in"]["seconds"], 0.0, "{empty}");
+    assert_eq!(sandbox.run(&["explain", "mails", "mails"]).status.code(), Some(3), "a job of this id");
+    let both = sandbox.run(&["explain", "mails", "dead-0", "--measure", "1s"]);
+    assert_eq!(both.status.code(), Some(2), "{}", error_text(&both));
 }
 
 #[test]

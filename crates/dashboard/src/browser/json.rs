@@ -10,7 +10,7 @@ use super::app::AuthorizedRequest;
 use super::fields::Fields;
 use super::pages::job::reference;
 use super::pages::selection::Selection;
-use super::pages::{PageError, search};
+use super::pages::{PageError, queue, search};
 
 /// A document, or the reason why there is none.
 pub(crate) type Document = Result<String, PageError>;
@@ -39,6 +39,11 @@ pub(crate) async fn queues(request: AuthorizedRequest, _: Fields) -> Document {
     let look = request.app.looks.latest().await?;
     let as_of = jiff::Timestamp::try_from(look.at()).ok().map(|at| at.to_string());
     document(&json!({ "as_of": as_of, "problem": look.error, "queues": look.queues() }))
+}
+
+/// The pace of a queue, and what holds up its jobs.
+pub(crate) async fn explain(request: AuthorizedRequest, fields: Fields) -> Document {
+    document(&queue::explain(&request, fields.required("queue")?).await?)
 }
 
 /// The workers with their running jobs.

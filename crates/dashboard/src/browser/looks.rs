@@ -4,11 +4,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use jobqueue_admin::{QueueOverview, WorkerOverview};
+use jobqueue_admin::{QueueOverview, QueuePace, WorkerOverview};
 use jobqueue_storage::sync::lock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
+use crate::browser::paces::Paces;
 use crate::browser::throughput::Throughput;
 use crate::snapshot::{QueueFigures, Snapshot, Snapshots};
 
@@ -85,12 +86,13 @@ pub(crate) struct Looks {
     pub(crate) interval: Duration,
     places: Arc<Semaphore>,
     throughput: Mutex<Throughput>,
+    paces: Mutex<Paces>,
 }
 
 impl Looks {
     pub(crate) fn new(snapshots: Snapshots, interval: Duration) -> Self {
         let places = Arc::new(Semaphore::new(MAX_VIEWERS));
-        Self { snapshots, interval, places, throughput: Mutex::default() }
+        Self { snapshots, interval, places, throughput: Mutex::default(), paces: Mutex::default() }
     }
 
     /// Returns a look that is younger than an interval. If the storage does not answer within 9 seconds,
@@ -110,6 +112,7 @@ impl Looks {
         match self.snapshots.within(self.interval).await {
             Ok(figures) => {
                 lock(&self.throughput).look(&figures);
+                lock(&self.paces).look(&figures);
                 Ok(Look { figures, error: None })
             }
             Err(unavailable) => match self.snapshots.last() {
@@ -138,6 +141,11 @@ impl Looks {
     pub(crate) fn watch(self: &Arc<Self>) -> Option<Viewer> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         Some(Viewer { looks: Arc::clone(self), _place: place })
+    }
+
+    /// Returns the pace of a queue, from the looks of the last two minutes.
+    pub(crate) fn pace(&self, queue: &str) -> QueuePace {
+        lock(&self.paces).of_queue(queue)
     }
 
     pub(crate) fn throughput<T>(&self, read: impl FnOnce(&Throughput) -> T) -> T {

@@ -17,6 +17,7 @@ mod live;
 mod looks;
 mod operations;
 mod origin;
+mod paces;
 mod pages;
 mod redact;
 mod routes;

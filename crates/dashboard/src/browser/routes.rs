@@ -109,6 +109,7 @@ pub(crate) const PAGES: &[Page] = pages![
 /// The documents. Their prefix keeps their paths apart from the names of queues.
 pub(crate) const DOCUMENTS: &[Document] = documents![
     "/api/queues", [] => json::queues,
+    "/api/explain", ["queue"] => json::explain,
     "/api/workers", [] => json::workers,
     "/api/dead", ["queue", "kind", "key", "reason", "text", "error", "id", "source", "older", "younger"] => json::dead,
     "/api/job", ["queue", "id", "source"] => json::job,

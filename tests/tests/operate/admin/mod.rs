@@ -13,6 +13,7 @@ mod crowds;
 mod dead_letter_errors;
 mod dead_letters;
 mod explain;
+mod explain_queue;
 mod explain_rates;
 mod explain_turns;
 mod history;

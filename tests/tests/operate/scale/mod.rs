@@ -5,5 +5,6 @@ mod document;
 mod exposition;
 mod files;
 mod health;
+mod pace;
 mod states;
 mod support;

@@ -3,6 +3,7 @@
 pub(crate) mod batches;
 pub(crate) mod dead;
 pub(crate) mod enqueue;
+pub(crate) mod holdup;
 pub(crate) mod job;
 pub(crate) mod operation;
 pub(crate) mod overview;

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use askama::Template;
-use jobqueue_admin::{Action, GroupEntry, GroupList, GroupOverview, PauseOptions, QueueOverview};
+use jobqueue_admin::{
+    Action, GroupEntry, GroupList, GroupOverview, PauseOptions, QueueExplanation, QueueOverview,
+};
 
+use super::holdup::{HoldUp, Keys, explanation};
 use super::overview::oldest;
 use super::rows::{Message, Run, shown};
 use super::{Answer, Layout, PageError, or_reason, part};
@@ -32,6 +35,10 @@ struct QueuePage<'a> {
     unpeeked: Option<String>,
     /// The groups, or the reason why they cannot be read; `None` unless the viewer has requested them.
     groups: Option<Result<Groups, String>>,
+    /// The keys of the backlog, or the reason why they cannot be read; `None` without the groups.
+    keys: Option<Result<Keys, String>>,
+    /// `None` for a dead-letter queue.
+    holdup: Option<HoldUp>,
     chart: Chart,
     may: AllowedActions,
 }
@@ -62,12 +69,7 @@ struct Group {
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
     let look = request.app.looks.latest().await?;
-    let overview = match look.queue(name) {
-        Some(queue) => queue.clone(),
-        // The queue may be newer than the last look, or a dead-letter queue, which looks count as a part of
-        // its queue.
-        None => QueueOverview::clone(&*request.app.reads.get(name, request.app.admin.queue(name)).await?),
-    };
+    let overview = overview(&request, &look, name).await?;
     // If the messages cannot be read, the page still shows the pause and the figures.
     let admin = &request.app.admin;
     let (peeked, unpeeked) = match part(&request, name, admin.peek(name)).await? {
@@ -75,12 +77,13 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         Err(reason) => (Arc::default(), Some(reason)),
     };
     let wants_groups = fields.text("groups").is_some();
-    let groups = if wants_groups {
+    let (mut groups, mut keys) = (None, None);
+    if wants_groups {
         // Without `PART_TIMEOUT`: the logs of thousands of keys take longer to read.
-        Some(or_reason(request.app.reads.get(name, admin.groups(name)).await)?)
-    } else {
-        None
-    };
+        groups = Some(or_reason(request.app.reads.get(name, admin.groups(name)).await)?);
+        let found = or_reason(request.app.reads.get(name, admin.key_backlog(name)).await)?;
+        keys = Some(found.map(|found| Keys::of(&request, name, &found)));
+    }
     let minutes = request.app.looks.throughput(|throughput| throughput.of_queue(name));
     let mut layout = Layout::new(&request, "overview", name).with_look(&look).noticed(fields.text("done"));
     // Groups are not refreshed, because their logs may be thousands of blobs.
@@ -102,11 +105,37 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         groups: groups
             .as_ref()
             .map(|groups| groups.as_ref().map(|found| shown_groups(found)).map_err(String::clone)),
+        keys,
+        holdup: HoldUp::of(&request, &look, &overview, &peeked),
         chart: Chart::hour(minutes),
         may: may(&request, overview.paused),
         queue: &overview,
     };
     Ok(Answer::Page(page.render()?))
+}
+
+async fn overview(request: &AuthorizedRequest, look: &Look, name: &str) -> Result<QueueOverview, PageError> {
+    match look.queue(name) {
+        Some(queue) => Ok(queue.clone()),
+        // The queue may be newer than the last look, or a dead-letter queue, which looks count as a part of
+        // its queue.
+        None => {
+            let read = request.app.reads.get(name, request.app.admin.queue(name)).await?;
+            Ok(QueueOverview::clone(&read))
+        }
+    }
+}
+
+/// Explains a queue by the figures of its page, for programs.
+pub(crate) async fn explain(request: &AuthorizedRequest, name: &str) -> Result<QueueExplanation, PageError> {
+    if name.ends_with(jobqueue_storage::DEAD_LETTER_SUFFIX) {
+        return Err(PageError::invalid("dead letters wait for no worker: name their queue"));
+    }
+    let look = request.app.looks.latest().await?;
+    let overview = overview(request, &look, name).await?;
+    // If the messages cannot be read, only the limits of their kinds are left out.
+    let next = part(request, name, request.app.admin.peek(name)).await?.unwrap_or_default();
+    Ok(explanation(request, &look, &overview, &next))
 }
 
 fn may(request: &AuthorizedRequest, paused: Option<bool>) -> AllowedActions {

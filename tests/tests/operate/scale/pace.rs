@@ -1,0 +1,44 @@
+//! The pace of a queue on its page, from the looks that its viewers share.
+
+use std::time::Duration;
+
+use jobqueue::JobError;
+use jobqueue_admin::{AccessLevel, Admin};
+use jobqueue_dashboard::Dashboard;
+use jobqueue_tests::jobs::{Task, after, in_memory};
+use tokio::time::sleep;
+
+use crate::scale::support::{get, get_json, present, send};
+
+#[tokio::test(start_paused = true)]
+async fn page_of_a_queue_shows_how_fast_its_jobs_end_once_it_is_known() {
+    let storage = in_memory();
+    send(&storage, 60).await;
+    let handler = async |_: Task| {
+        sleep(Duration::from_secs(10)).await;
+        Ok::<_, JobError>(())
+    };
+    let worker = present(&storage).concurrency(2).handle(handler).build().unwrap();
+    let looking = async {
+        let admin = Admin::builder(storage.clone()).access(AccessLevel::Operate).build();
+        let dashboard = Dashboard::new(admin).router();
+        after(20).await;
+        let (_, _, page) = get(&dashboard, "/queues/tasks").await;
+        assert!(page.contains("<dt>Ended</dt><dd>?</dd><dt>Empty in</dt><dd>unknown</dd>"), "{page}");
+        assert!(page.contains("<code>no_free_slot</code>"), "{page}");
+        assert!(page.contains("<bdi>jobqueue workers --jobs</bdi>"), "{page}");
+        // The same record is not a rate of 0.
+        after(6).await;
+        let (_, _, page) = get(&dashboard, "/queues/tasks").await;
+        assert!(page.contains("<dt>Ended</dt><dd>?</dd>"), "{page}");
+        after(25).await;
+        let (_, _, page) = get(&dashboard, "/queues/tasks").await;
+        assert!(page.contains(" a minute</dd><dt>Empty in</dt><dd>about "), "{page}");
+        let (_, found) = get_json(&dashboard, "/api/explain?queue=tasks").await;
+        let rate = found["ended_per_second"].as_f64().unwrap();
+        assert!((0.1..0.3).contains(&rate), "{found}");
+        assert_eq!(found["slots"]["holders"][0]["jobs"], 2, "{found}");
+    };
+    let (report, ()) = tokio::join!(worker.run_until(after(120)), looking);
+    let _ = report.unwrap();
+}
