@@ -110,11 +110,17 @@ pub(crate) const PAGES: &[Page] = pages![
 pub(crate) const DOCUMENTS: &[Document] = documents![
     "/api/queues", [] => json::queues,
     "/api/workers", [] => json::workers,
+    "/api/peek", ["queue"] => json::peek,
+    "/api/jobs", ["queue", "state", "id", "source", "key", "kind", "error", "batch", "from", "limit"] => json::jobs,
+    "/api/groups", ["queue"] => json::groups,
     "/api/dead", ["queue", "kind", "key", "reason", "text", "error", "id", "source", "older", "younger"] => json::dead,
     "/api/job", ["queue", "id", "source"] => json::job,
     "/api/history", ["queue", "id", "key", "kind", "outcome", "error", "younger", "since", "until"] => json::history,
     "/api/schedules", [] => json::schedules,
     "/api/batches", [] => json::batches,
+    "/api/batch", ["id"] => json::batch,
+    "/api/leaders", [] => json::leaders,
+    "/api/operation", ["id"] => operation::document,
 ];
 
 /// The changes. Their prefix keeps their paths apart from the names of queues.
