@@ -258,6 +258,8 @@ fn facts(
     } else if let Some(ended) = ended {
         facts.push(("Kind", line(&ended.kind)));
         facts.push(("Sender", line(&ended.source)));
+        let key = ended.key.as_deref();
+        facts.extend(key.map(|key| ("Key", shown(request, &ended.queue, &ended.kind, Field::Key, key))));
         facts.push(("Attempts", ended.attempt.to_string()));
         facts.extend(trace(&ended.trace));
     }

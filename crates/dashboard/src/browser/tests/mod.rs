@@ -7,6 +7,7 @@ mod letters;
 mod links;
 mod outages;
 mod pauses;
+mod searching;
 mod security;
 mod sharing;
 mod storages;
