@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::browser::access::Resolver;
 use crate::browser::basic_auth::Logins;
 use crate::browser::cached::Reads;
+use crate::browser::links::Links;
 use crate::browser::looks::Looks;
 use crate::browser::operations::Operations;
 use crate::browser::redact::Redactor;
@@ -20,6 +21,7 @@ pub(crate) struct App {
     pub(crate) snapshots: Snapshots,
     pub(crate) resolver: Resolver,
     pub(crate) redactor: Redactor,
+    pub(crate) links: Links,
     pub(crate) logins: Logins,
     /// True if the `Host` of a request must name this machine.
     pub(crate) local_only: bool,
