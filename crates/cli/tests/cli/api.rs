@@ -56,6 +56,7 @@ fn documents_of_the_dashboard_match_their_schema() {
         ("batches", "/api/batches"),
         ("batch_detail", "/api/batch?id=mosaic"),
         ("leaders", "/api/leaders"),
+        ("journal_counts", "/api/throughput"),
     ] {
         check(definition, &document(&served, path));
     }

@@ -1,5 +1,6 @@
 //! The configuration of the dashboard by the embedding program.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -152,7 +153,8 @@ impl Dashboard {
         /// milliseconds.
         ///
         /// A refresh costs two requests, three for each queue and one for each worker, independent of the
-        /// number of viewers. Without viewers, nothing is refreshed.
+        /// number of viewers. Without viewers, nothing is refreshed. The first page also counts the jobs of the
+        /// last hour from the journal, once.
         refresh(interval: Duration) => refresh = interval.max(Duration::from_millis(100));
 
         /// Ends the event streams of open pages once `token` fires, and stops bulk operations between two
@@ -240,7 +242,9 @@ impl Dashboard {
             looks,
             reads,
             operations,
+            tasks: tasks.clone(),
             stop,
+            counts_journal: AtomicBool::new(false),
             successor: OnceLock::new(),
         });
         if let Some(opened) = successor {

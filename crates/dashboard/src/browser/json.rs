@@ -11,7 +11,7 @@ use super::app::AuthorizedRequest;
 use super::fields::{Fields, Given};
 use super::pages::job::reference;
 use super::pages::selection::Selection;
-use super::pages::{PageError, search};
+use super::pages::{PageError, search, throughput};
 
 /// The maximum number of jobs in a document.
 const MAX_JOBS: usize = 1_000;
@@ -126,6 +126,11 @@ pub(crate) async fn history(request: AuthorizedRequest, fields: Fields) -> Docum
     let filter = search::filter(&fields)?;
     let key = format!("{filter:?}");
     document(&*request.app.reads.get(&key, request.app.admin.history(&filter)).await?)
+}
+
+/// The jobs of the last 24 hours, counted from the journal by queue and hour.
+pub(crate) async fn throughput(request: AuthorizedRequest, _: Fields) -> Document {
+    document(&*throughput::counts(&request).await?)
 }
 
 /// The schedules.

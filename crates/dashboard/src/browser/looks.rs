@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use jobqueue_admin::{QueueOverview, WorkerOverview};
+use jobqueue_admin::{JournalCounts, QueueOverview, WorkerOverview};
 use jobqueue_storage::sync::lock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -138,6 +138,11 @@ impl Looks {
     pub(crate) fn watch(self: &Arc<Self>) -> Option<Viewer> {
         let place = Arc::clone(&self.places).try_acquire_owned().ok()?;
         Some(Viewer { looks: Arc::clone(self), _place: place })
+    }
+
+    /// Adds the jobs of the last hour that the journal has.
+    pub(crate) fn add_journal(&self, counts: &JournalCounts) {
+        lock(&self.throughput).add_journal(counts);
     }
 
     pub(crate) fn throughput<T>(&self, read: impl FnOnce(&Throughput) -> T) -> T {

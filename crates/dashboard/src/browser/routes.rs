@@ -17,7 +17,7 @@ use crate::browser::app::{App, AuthorizedRequest};
 use crate::browser::fields::Fields;
 use crate::browser::pages::{
     self, Answer, PageError, batches, dead, enqueue, job, operation, overview, queue, schedules, search,
-    workers,
+    throughput, workers,
 };
 use crate::browser::{assets, guard, json, live};
 use crate::metrics::metrics;
@@ -97,6 +97,7 @@ pub(crate) const PAGES: &[Page] = pages![
     "/job" => job::show,
     "/operations/{operation}" => operation::show,
     "/workers" => workers::show,
+    "/throughput" => throughput::show,
     "/schedules" => schedules::show,
     "/batches" => batches::all,
     "/batch" => batches::one,
@@ -121,6 +122,7 @@ pub(crate) const DOCUMENTS: &[Document] = documents![
     "/api/batch", ["id"] => json::batch,
     "/api/leaders", [] => json::leaders,
     "/api/operation", ["id"] => operation::document,
+    "/api/throughput", [] => json::throughput,
 ];
 
 /// The changes. Their prefix keeps their paths apart from the names of queues.

@@ -12,6 +12,7 @@ pub(crate) mod schedules;
 pub(crate) mod search;
 pub(crate) mod selection;
 pub(crate) mod storages;
+pub(crate) mod throughput;
 mod timeline;
 pub(crate) mod workers;
 

@@ -62,6 +62,7 @@ struct Group {
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
     let look = request.app.looks.latest().await?;
+    request.app.count_journal();
     let overview = match look.queue(name) {
         Some(queue) => queue.clone(),
         // The queue may be newer than the last look, or a dead-letter queue, which looks count as a part of
@@ -81,7 +82,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     } else {
         None
     };
-    let minutes = request.app.looks.throughput(|throughput| throughput.of_queue(name));
+    let hour = request.app.looks.throughput(|throughput| throughput.of_queue(name));
     let mut layout = Layout::new(&request, "overview", name).with_look(&look).noticed(fields.text("done"));
     // Groups are not refreshed, because their logs may be thousands of blobs.
     if !wants_groups {
@@ -102,7 +103,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         groups: groups
             .as_ref()
             .map(|groups| groups.as_ref().map(|found| shown_groups(found)).map_err(String::clone)),
-        chart: Chart::hour(minutes),
+        chart: Chart::hour(hour),
         may: may(&request, overview.paused),
         queue: &overview,
     };

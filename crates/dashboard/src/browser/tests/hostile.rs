@@ -79,6 +79,8 @@ async fn harmful_addresses_are_answered_without_harm() {
         format!("/batch?id={harm}"),
         format!("/search?id={harm}&queue={harm}&kind={harm}&outcome={harm}"),
         format!("/search?younger={harm}"),
+        format!("/search?find={harm}"),
+        format!("/throughput?queue={harm}"),
         format!("/send?queue={harm}"),
         format!("/?done={harm}"),
         format!("/{harm}"),

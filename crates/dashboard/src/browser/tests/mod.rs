@@ -12,4 +12,5 @@ mod security;
 mod sharing;
 mod storages;
 mod support;
+mod throughput;
 mod viewing;
