@@ -46,8 +46,8 @@ pub(crate) struct ServeArguments {
 
 #[derive(Clone, Args)]
 struct LinkArguments {
-    /// Links the page of each job to its trace, such as https://traces.example/{trace}; {queue}, {id}, {source}
-    /// and {kind} are other placeholders
+    /// Links the page of each job to its trace, such as https://traces.example/{trace}; {queue}, {id},
+    /// {source} and {kind} are other placeholders
     #[arg(long, value_name = "TEMPLATE")]
     trace_url: Option<LinkTemplate>,
     /// Links the page of each job to its log, such as https://logs.example/search?q={queue}+{id}

@@ -153,8 +153,8 @@ impl Dashboard {
         /// milliseconds.
         ///
         /// A refresh costs two requests, three for each queue and one for each worker, independent of the
-        /// number of viewers. Without viewers, nothing is refreshed. The first page also counts the jobs of the
-        /// last hour from the journal, once.
+        /// number of viewers. Without viewers, nothing is refreshed. The first page also counts the jobs of
+        /// the last hour from the journal, once.
         refresh(interval: Duration) => refresh = interval.max(Duration::from_millis(100));
 
         /// Ends the event streams of open pages once `token` fires, and stops bulk operations between two

@@ -61,8 +61,8 @@ pub(crate) async fn peek(request: AuthorizedRequest, fields: Fields) -> Document
     document(&*request.app.reads.get(queue, request.app.admin.peek(queue)).await?)
 }
 
-/// The jobs of a queue in one state that match the filter. `next` of a document is `from` of the document that
-/// continues it.
+/// The jobs of a queue in one state that match the filter. `next` of a document is `from` of the document
+/// that continues it.
 pub(crate) async fn jobs(request: AuthorizedRequest, fields: Fields) -> Document {
     require_texts(&request)?;
     let (queue, state) = (fields.required("queue")?, state(&fields)?);

@@ -118,8 +118,8 @@ impl LinkTemplate {
                     Placeholder::Kind => job.kind,
                     Placeholder::Trace => job.trace,
                 };
-                // Browsers drop the segments `.` and `..` from a path, also percent-encoded: the link would lead
-                // to another page. This also excludes an empty value.
+                // Browsers drop the segments `.` and `..` from a path, also percent-encoded: the link would
+                // lead to another page. This also excludes an empty value.
                 value.filter(|value| value.chars().any(|c| c != '.')).map(encoded)
             }
         };

@@ -115,8 +115,8 @@ impl Throughput {
         self.first.is_some()
     }
 
-    /// Adds the jobs that ended up to the minute of the first look, as the journal has them. Later jobs are in
-    /// the records of workers.
+    /// Adds the jobs that ended up to the minute of the first look, as the journal has them. Later jobs are
+    /// in the records of workers.
     pub(crate) fn add_journal(&mut self, counts: &JournalCounts) {
         let (Some(first), Some(current)) = (self.first, self.current) else { return };
         for (queue, ended) in &counts.queues {

@@ -30,7 +30,7 @@ const CONCURRENT_READS: usize = 8;
 struct Search<'a> {
     layout: Layout,
     fields: &'a Fields,
-    found: Option<&'a [Found]>,
+    found: Option<Vec<&'a Found>>,
     /// The least number of found jobs that are not shown.
     more_found: usize,
     /// A sentence for a search that has found no job that has not ended.
@@ -129,7 +129,7 @@ fn page(
     let page = Search {
         layout: Layout::new(request, "search", "History").with_look(look),
         fields,
-        found: found.map(|found| &found[..found.len().min(MAX_FOUND)]),
+        found: found.map(|found| found.iter().take(MAX_FOUND).collect()),
         more_found: found.map_or(0, |found| found.len().saturating_sub(MAX_FOUND)),
         none_found: none_found(request, look, fields),
         unread: &results.unread,
@@ -264,8 +264,8 @@ impl Wanted {
     }
 }
 
-/// Finds the wanted jobs that have not ended, among running jobs and in each queue of the look. Returns `None`
-/// if none are wanted.
+/// Finds the wanted jobs that have not ended, among running jobs and in each queue of the look. Returns
+/// `None` if none are wanted.
 async fn find(
     request: &AuthorizedRequest,
     look: &Look,

@@ -19,8 +19,8 @@ async fn send_with_keys(storage: &Storage, jobs: &[(&str, &str)]) {
     }
 }
 
-/// Returns a storage whose job `ended` has ended and whose jobs `waiting` and `other` wait. The first two have
-/// the key `order 17`.
+/// Returns a storage whose job `ended` has ended and whose jobs `waiting` and `other` wait. The first two
+/// have the key `order 17`.
 async fn with_keys() -> Storage {
     let storage = Storage::memory();
     send_with_keys(&storage, &[("ended", "order 17")]).await;

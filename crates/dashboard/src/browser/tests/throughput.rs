@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::support::{Browser, Mail, operate, send};
 
-/// Returns a storage in which a worker with a journal has completed three mails, with a queue `films` that has
-/// no worker.
+/// Returns a storage in which a worker with a journal has completed three mails, with a queue `films` that
+/// has no worker.
 async fn with_a_journal() -> Storage {
     let storage = Storage::memory();
     let admin = operate(&storage);
