@@ -68,6 +68,7 @@ mod schedules;
 mod send;
 mod settings;
 mod text;
+mod throughput;
 mod upkeep;
 mod workers;
 
@@ -122,6 +123,7 @@ pub use send::RawSend;
 pub use settings::{SettingChange, SettingsPlan};
 #[doc(hidden)]
 pub use text::{grouped, indented_json, parse_duration, shell_word, short_duration};
+pub use throughput::{EndedJobs, JournalCounts};
 pub use upkeep::ClockSkew;
 pub use workers::WorkerOverview;
 

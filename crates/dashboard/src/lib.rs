@@ -49,4 +49,4 @@ pub mod snapshot;
 pub use tokio_util::task::TaskTracker;
 
 #[cfg(feature = "pages")]
-pub use browser::{Access, Dashboard, Field, Shown};
+pub use browser::{Access, Dashboard, Field, LinkTemplate, Shown};

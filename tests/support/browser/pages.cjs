@@ -18,6 +18,7 @@ const PAGES = {
   "job-harmful": `job?queue=mails&id=${harmful}&show=content`,
   "job-running": "job?queue=films&id=film-1",
   workers: "workers",
+  day: "throughput",
   schedules: "schedules",
   batches: "batches",
   history: "search",

@@ -79,22 +79,23 @@ impl Admin {
         let running = workers.into_iter().flat_map(|worker| worker.record.running);
         found.extend(running.filter(|run| run.queue == queue).map(|run| RawJob::of_run(&run)));
         if self.shows_all_jobs() {
-            found.extend(self.open_messages(queue, ids).await?);
+            let of_ids = JobFilter::new().ids(ids.iter().copied()).limit(MAX_COMPARED * ids.len().max(1));
+            found.extend(self.open_messages(queue, &of_ids).await?);
         }
         Ok(found)
     }
 
-    /// Returns the messages of these ids that wait or run, among the first 10,000 of each state, if the
-    /// storage [shows all](Self::shows_all_jobs). A running message is returned twice.
+    /// Returns the messages that a filter selects and that wait or run, among the first 10,000 of each state,
+    /// if the storage [shows all](Self::shows_all_jobs). The filter's limit is for each state. A running
+    /// message is returned twice.
     ///
     /// # Errors
     /// As [`jobs`](Self::jobs).
     #[doc(hidden)]
-    pub async fn open_messages(&self, queue: &str, ids: &BTreeSet<&str>) -> Result<Vec<RawJob>, Error> {
-        let filter = JobFilter::new().ids(ids.iter().copied()).limit(MAX_COMPARED * ids.len().max(1));
+    pub async fn open_messages(&self, queue: &str, filter: &JobFilter) -> Result<Vec<RawJob>, Error> {
         let mut found = Vec::new();
         for state in JobState::IN_QUEUE {
-            found.extend(self.find_jobs(queue, state, &filter, MAX_SEARCHED_FOR_JOB).await?.jobs);
+            found.extend(self.find_jobs(queue, state, filter, MAX_SEARCHED_FOR_JOB).await?.jobs);
         }
         Ok(found)
     }

@@ -10,7 +10,7 @@ use crate::args::{Given, Global};
 use crate::exit::Failure;
 use crate::output::{Column, rows, say};
 use crate::session::{Need, Session};
-use crate::text::{cell, duration, last, moment};
+use crate::text::{cell, duration, last, moment, optional};
 
 #[derive(Args)]
 pub(crate) struct HistoryArguments {
@@ -86,6 +86,7 @@ const COLUMNS: &[Column<HistoryRecord>] = &[
     ("QUEUE", |job| cell(&job.queue)),
     ("ID", |job| cell(&job.id)),
     ("KIND", |job| cell(&job.kind)),
+    ("KEY", |job| optional(job.key.as_deref())),
     ("OUTCOME", |job| cell(job.reason.as_deref().unwrap_or(&job.outcome))),
     ("#ATTEMPT", |job| job.attempt.to_string()),
     ("#SECONDS", |job| format!("{:.3}", job.run_seconds)),

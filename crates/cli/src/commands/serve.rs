@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use clap::Args;
 use jobqueue_admin::Admin;
-use jobqueue_dashboard::{Dashboard, health};
+use jobqueue_dashboard::{Dashboard, LinkTemplate, health};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -40,6 +40,19 @@ pub(crate) struct ServeArguments {
     /// States that a proxy in front authenticates the viewers; needs --read-only
     #[arg(long, requires = "read_only")]
     behind_proxy: bool,
+    #[command(flatten)]
+    links: LinkArguments,
+}
+
+#[derive(Clone, Args)]
+struct LinkArguments {
+    /// Links the page of each job to its trace, such as https://traces.example/{trace}; {queue}, {id},
+    /// {source} and {kind} are other placeholders
+    #[arg(long, value_name = "TEMPLATE")]
+    trace_url: Option<LinkTemplate>,
+    /// Links the page of each job to its log, such as https://logs.example/search?q={queue}+{id}
+    #[arg(long, value_name = "TEMPLATE")]
+    log_url: Option<LinkTemplate>,
 }
 
 pub(crate) async fn run(
@@ -65,8 +78,8 @@ pub(crate) async fn run(
     let has_operator = logins.operator.is_some();
     // A proxy may forward the host name that browsers use.
     let local_only = is_local && !logins.has_login() && !arguments.behind_proxy;
-    let pages =
-        DashboardSettings { logins: Arc::new(logins), local_only, tasks: tasks.clone(), stop: stop.clone() };
+    let (logins, links) = (Arc::new(logins), arguments.links);
+    let pages = DashboardSettings { logins, local_only, links, tasks: tasks.clone(), stop: stop.clone() };
     let router = router(storages, &pages)?;
     let listener = TcpListener::bind(arguments.listen).await?;
     let address = listener.local_addr()?;
@@ -128,13 +141,18 @@ fn router(storages: Vec<LongLivedStorage>, settings: &DashboardSettings) -> Resu
 struct DashboardSettings {
     logins: Arc<Logins>,
     local_only: bool,
+    links: LinkArguments,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
 impl DashboardSettings {
     fn dashboard(&self, admin: Admin) -> Dashboard {
-        let dashboard = Dashboard::new(admin).tasks(self.tasks.clone()).stop_when(self.stop.clone());
+        let dashboard = Dashboard::new(admin)
+            .tasks(self.tasks.clone())
+            .stop_when(self.stop.clone())
+            .given(self.links.trace_url.clone(), Dashboard::trace_url)
+            .given(self.links.log_url.clone(), Dashboard::log_url);
         self.logins.apply_to(dashboard).local_only(self.local_only)
     }
 }

@@ -13,7 +13,7 @@ fn mail(number: usize) -> Mail {
     Mail { to: format!("{number}@example.org") }
 }
 
-fn with(sandbox: &Sandbox, work: impl AsyncFnOnce(Storage)) {
+pub(crate) fn with(sandbox: &Sandbox, work: impl AsyncFnOnce(Storage)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { work(Storage::connect(&sandbox.storage).await.unwrap()).await });
 }

@@ -4,6 +4,7 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
+mod api;
 mod audit;
 mod azurite;
 mod bulk;

@@ -279,3 +279,17 @@ fn metrics_scaling_and_checks_are_served_with_the_pages() {
         assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"ok\":true"), "{answer}");
     }
 }
+
+#[test]
+fn pages_of_jobs_link_to_logs_and_traces() {
+    let sandbox = Sandbox::with_mails(0, 1);
+    let logs = ["--log-url", "https://logs.example/?q={queue}+{id}"];
+    let served = Served::start(&sandbox, &logs, &[]);
+    let page = served.get("/job?queue=mails&id=dead-0");
+    assert!(page.contains(r#"href="https://logs.example/?q=mails+dead-0""#), "{page}");
+    for template in ["javascript:alert({id})", "https://logs.example/{key}"] {
+        let refused = sandbox.run(&["serve", "--log-url", template]);
+        assert_eq!(refused.status.code(), Some(2), "{template}");
+        assert!(error_text(&refused).contains("the template of a link"), "{}", error_text(&refused));
+    }
+}

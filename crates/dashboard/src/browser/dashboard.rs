@@ -1,5 +1,6 @@
 //! The configuration of the dashboard by the embedding program.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::browser::access::{Access, Resolver};
 use crate::browser::app::App;
 use crate::browser::basic_auth::Logins;
 use crate::browser::cached::Reads;
+use crate::browser::links::{LinkTemplate, Links};
 use crate::browser::looks::Looks;
 use crate::browser::operations::Operations;
 use crate::browser::redact::{Redactor, Shown};
@@ -55,6 +57,7 @@ pub struct Dashboard {
     snapshots: Snapshots,
     resolver: Resolver,
     redactor: Redactor,
+    links: Links,
     logins: Logins,
     local_only: bool,
     refresh: Duration,
@@ -71,6 +74,7 @@ impl Dashboard {
             snapshots: snapshots.into(),
             resolver: Resolver::default(),
             redactor: Redactor::default(),
+            links: Links::default(),
             logins: Logins::default(),
             local_only: false,
             refresh: DEFAULT_REFRESH,
@@ -130,11 +134,27 @@ impl Dashboard {
         redact(hook: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) => redactor =
             Redactor::new(hook);
 
+        /// Links the page of each job that has a trace to that trace in another system.
+        ///
+        /// ```
+        /// # use jobqueue::Storage; use jobqueue_admin::Admin; use jobqueue_dashboard::Dashboard;
+        /// let dashboard = Dashboard::new(Admin::new(Storage::memory()))
+        ///     .trace_url("https://traces.example.org/trace/{trace}".parse()?)
+        ///     .log_url("https://logs.example.org/search?q={queue}+{id}".parse()?);
+        /// # drop(dashboard.router());
+        /// # Ok::<(), jobqueue::Error>(())
+        /// ```
+        trace_url(template: LinkTemplate) => links.trace = Some(template);
+
+        /// Links the page of each job to its log in another system.
+        log_url(template: LinkTemplate) => links.log = Some(template);
+
         /// Sets the interval of refreshes while a page is open. The default is 5 seconds, the minimum 100
         /// milliseconds.
         ///
         /// A refresh costs two requests, three for each queue and one for each worker, independent of the
-        /// number of viewers. Without viewers, nothing is refreshed.
+        /// number of viewers. Without viewers, nothing is refreshed. The first page also counts the jobs of
+        /// the last hour from the journal, once.
         refresh(interval: Duration) => refresh = interval.max(Duration::from_millis(100));
 
         /// Ends the event streams of open pages once `token` fires, and stops bulk operations between two
@@ -193,8 +213,18 @@ impl Dashboard {
     }
 
     fn into_app(self) -> Arc<App> {
-        let Self { snapshots, resolver, redactor, logins, local_only, refresh, tasks, stop, successor } =
-            self;
+        let Self {
+            snapshots,
+            resolver,
+            redactor,
+            links,
+            logins,
+            local_only,
+            refresh,
+            tasks,
+            stop,
+            successor,
+        } = self;
         let admin = snapshots.admin().clone();
         let looks = Arc::new(Looks::new(snapshots.clone(), refresh));
         // The streams of this dashboard end when its successor takes over; the pages then connect to the
@@ -206,12 +236,15 @@ impl Dashboard {
             snapshots,
             resolver,
             redactor,
+            links,
             logins,
             local_only,
             looks,
             reads,
             operations,
+            tasks: tasks.clone(),
             stop,
+            counts_journal: AtomicBool::new(false),
             successor: OnceLock::new(),
         });
         if let Some(opened) = successor {

@@ -3,19 +3,23 @@
 use axum::Json;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use jobqueue_admin::{JobFilter, JobState};
 use serde::Serialize;
 use serde_json::json;
 
 use super::app::AuthorizedRequest;
-use super::fields::Fields;
+use super::fields::{Fields, Given};
 use super::pages::job::reference;
 use super::pages::selection::Selection;
-use super::pages::{PageError, queue, search};
+use super::pages::{PageError, queue, search, throughput};
+
+/// The maximum number of jobs in a document.
+const MAX_JOBS: usize = 1_000;
 
 /// A document, or the reason why there is none.
 pub(crate) type Document = Result<String, PageError>;
 
-fn document<T: Serialize>(value: &T) -> Document {
+pub(crate) fn document<T: Serialize>(value: &T) -> Document {
     let json = serde_json::to_string(value);
     json.map_err(|error| {
         PageError::new(
@@ -27,7 +31,7 @@ fn document<T: Serialize>(value: &T) -> Document {
 
 /// Refuses a document with texts of jobs if the embedding program may hide some: its hook applies to pages,
 /// but not to documents.
-fn require_texts(request: &AuthorizedRequest) -> Result<(), PageError> {
+pub(crate) fn require_texts(request: &AuthorizedRequest) -> Result<(), PageError> {
     if request.app.redactor.hides() {
         return Err(PageError::forbidden("texts are hidden here, so jobs have no JSON"));
     }
@@ -55,6 +59,55 @@ pub(crate) async fn workers(request: AuthorizedRequest, _: Fields) -> Document {
     document(&json!({ "as_of": as_of, "problem": problem, "workers": look.known_workers() }))
 }
 
+/// The next jobs of a queue, as its page shows them.
+pub(crate) async fn peek(request: AuthorizedRequest, fields: Fields) -> Document {
+    require_texts(&request)?;
+    let queue = fields.required("queue")?;
+    document(&*request.app.reads.get(queue, request.app.admin.peek(queue)).await?)
+}
+
+/// The jobs of a queue in one state that match the filter. `next` of a document is `from` of the document
+/// that continues it.
+pub(crate) async fn jobs(request: AuthorizedRequest, fields: Fields) -> Document {
+    require_texts(&request)?;
+    let (queue, state) = (fields.required("queue")?, state(&fields)?);
+    let limit = fields.number::<usize>("limit")?;
+    if limit.is_some_and(|limit| !(1..=MAX_JOBS).contains(&limit)) {
+        return Err(PageError::invalid(format!("`limit` must be from 1 to {MAX_JOBS}")));
+    }
+    let filter = JobFilter::new()
+        .from(fields.exact("from").map(str::to_owned))
+        .given(limit, JobFilter::limit)
+        .given(fields.exact("id"), |filter, id| filter.ids([id]))
+        .given(fields.exact("source"), JobFilter::source)
+        .given(fields.exact("key"), JobFilter::key)
+        .given(fields.text("kind"), JobFilter::kind)
+        .given(fields.exact("error"), JobFilter::error)
+        .given(fields.exact("batch"), JobFilter::batch);
+    // Not cached, because each mark is read once, and a thousand jobs may be large.
+    document(&request.app.reads.get_once(request.app.admin.jobs(queue, state, &filter)).await?)
+}
+
+/// Returns the state of the jobs in a document, by default `waiting`.
+fn state(fields: &Fields) -> Result<JobState, PageError> {
+    match fields.text("state") {
+        None | Some("waiting") => Ok(JobState::Waiting),
+        Some("delayed") => Ok(JobState::Delayed),
+        Some("backing_off") => Ok(JobState::BackingOff),
+        Some("running") => Ok(JobState::Running),
+        Some(_) => {
+            Err(PageError::invalid("`state` must be one of waiting, delayed, backing_off and running"))
+        }
+    }
+}
+
+/// The FIFO groups of a queue.
+pub(crate) async fn groups(request: AuthorizedRequest, fields: Fields) -> Document {
+    require_texts(&request)?;
+    let queue = fields.required("queue")?;
+    document(&*request.app.reads.get(queue, request.app.admin.groups(queue)).await?)
+}
+
 /// The first dead letters of a queue that match the filter, and their groups of errors.
 pub(crate) async fn dead(request: AuthorizedRequest, fields: Fields) -> Document {
     require_texts(&request)?;
@@ -80,6 +133,11 @@ pub(crate) async fn history(request: AuthorizedRequest, fields: Fields) -> Docum
     document(&*request.app.reads.get(&key, request.app.admin.history(&filter)).await?)
 }
 
+/// The jobs of the last 24 hours, counted from the journal by queue and hour.
+pub(crate) async fn throughput(request: AuthorizedRequest, _: Fields) -> Document {
+    document(&*throughput::counts(&request).await?)
+}
+
 /// The schedules.
 pub(crate) async fn schedules(request: AuthorizedRequest, _: Fields) -> Document {
     document(&*request.app.reads.get("", request.app.admin.schedules()).await?)
@@ -88,6 +146,18 @@ pub(crate) async fn schedules(request: AuthorizedRequest, _: Fields) -> Document
 /// The batches.
 pub(crate) async fn batches(request: AuthorizedRequest, _: Fields) -> Document {
     document(&*request.app.reads.get("", request.app.admin.batches()).await?)
+}
+
+/// A batch, with the children that block it and their errors.
+pub(crate) async fn batch(request: AuthorizedRequest, fields: Fields) -> Document {
+    require_texts(&request)?;
+    let id = fields.required("id")?;
+    document(&*request.app.reads.get(id, request.app.admin.batch(id)).await?)
+}
+
+/// The leaderships and their holders.
+pub(crate) async fn leaders(request: AuthorizedRequest, _: Fields) -> Document {
+    document(&*request.app.reads.get("", request.app.admin.leaders()).await?)
 }
 
 /// Returns whether an address is below the path of documents, even if the document does not exist.

@@ -4,7 +4,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use jobqueue_admin::{QueueOverview, QueuePace, WorkerOverview};
+use jobqueue_admin::{JournalCounts, QueueOverview, QueuePace, WorkerOverview};
 use jobqueue_storage::sync::lock;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
@@ -146,6 +146,11 @@ impl Looks {
     /// Returns the pace of a queue, from the looks of the last two minutes.
     pub(crate) fn pace(&self, queue: &str) -> QueuePace {
         lock(&self.paces).of_queue(queue)
+    }
+
+    /// Adds the jobs of the last hour that the journal has.
+    pub(crate) fn add_journal(&self, counts: &JournalCounts) {
+        lock(&self.throughput).add_journal(counts);
     }
 
     pub(crate) fn throughput<T>(&self, read: impl FnOnce(&Throughput) -> T) -> T {

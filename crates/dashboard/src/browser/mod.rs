@@ -13,6 +13,7 @@ mod filters;
 mod guard;
 mod joined;
 mod json;
+mod links;
 mod live;
 mod looks;
 mod operations;
@@ -28,4 +29,5 @@ mod throughput;
 
 pub use access::Access;
 pub use dashboard::Dashboard;
+pub use links::LinkTemplate;
 pub use redact::{Field, Shown};

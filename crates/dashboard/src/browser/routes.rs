@@ -17,7 +17,7 @@ use crate::browser::app::{App, AuthorizedRequest};
 use crate::browser::fields::Fields;
 use crate::browser::pages::{
     self, Answer, PageError, batches, dead, enqueue, job, operation, overview, queue, schedules, search,
-    workers,
+    throughput, workers,
 };
 use crate::browser::{assets, guard, json, live};
 use crate::metrics::metrics;
@@ -97,6 +97,7 @@ pub(crate) const PAGES: &[Page] = pages![
     "/job" => job::show,
     "/operations/{operation}" => operation::show,
     "/workers" => workers::show,
+    "/throughput" => throughput::show,
     "/schedules" => schedules::show,
     "/batches" => batches::all,
     "/batch" => batches::one,
@@ -111,11 +112,18 @@ pub(crate) const DOCUMENTS: &[Document] = documents![
     "/api/queues", [] => json::queues,
     "/api/explain", ["queue"] => json::explain,
     "/api/workers", [] => json::workers,
+    "/api/peek", ["queue"] => json::peek,
+    "/api/jobs", ["queue", "state", "id", "source", "key", "kind", "error", "batch", "from", "limit"] => json::jobs,
+    "/api/groups", ["queue"] => json::groups,
     "/api/dead", ["queue", "kind", "key", "reason", "text", "error", "id", "source", "older", "younger"] => json::dead,
     "/api/job", ["queue", "id", "source"] => json::job,
     "/api/history", ["queue", "id", "key", "kind", "outcome", "error", "younger", "since", "until"] => json::history,
     "/api/schedules", [] => json::schedules,
     "/api/batches", [] => json::batches,
+    "/api/batch", ["id"] => json::batch,
+    "/api/leaders", [] => json::leaders,
+    "/api/operation", ["id"] => operation::document,
+    "/api/throughput", [] => json::throughput,
 ];
 
 /// The changes. Their prefix keeps their paths apart from the names of queues.

@@ -1,8 +1,10 @@
-//! The jobs that ended in the last hour, by minute.
+//! The jobs that ended in the last hour, by minute: those since the first look from the records of workers,
+//! and those before from the journal, if there is one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::SystemTime;
 
+use jobqueue_admin::JournalCounts;
 use tokio::time::Instant;
 
 use crate::snapshot::Snapshot;
@@ -17,10 +19,46 @@ pub(crate) struct Minute {
     pub(crate) failed: u64,
 }
 
+/// The last hour of a queue, or of all queues.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hour {
+    /// The minutes, oldest first.
+    pub(crate) minutes: Vec<Minute>,
+    /// The number of the first minutes that are unknown: the dashboard was not open, and the journal has
+    /// nothing of them.
+    pub(crate) unknown: usize,
+    /// The number of the minutes after these that are from the journal, which has no attempts that were
+    /// retried.
+    pub(crate) from_journal: usize,
+}
+
+impl Hour {
+    /// Returns whether all known minutes are 0.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.minutes.iter().all(|minute| *minute == Minute::default())
+    }
+
+    /// Returns sentences about the minutes that the looks of this dashboard have not counted.
+    pub(crate) fn note(&self) -> String {
+        let mut note = String::new();
+        if self.unknown > 0 {
+            note += ". Grey minutes are unknown: this dashboard was not open, and the journal has no entry of them";
+        }
+        if self.from_journal > 0 {
+            note += ". Minutes before this dashboard was opened are from the journal, which has no retried attempts";
+        }
+        note
+    }
+}
+
 /// The minutes of each queue, ending with the current minute.
 #[derive(Debug, Default)]
 pub(crate) struct Throughput {
     queues: BTreeMap<String, VecDeque<Minute>>,
+    /// The minute of the first look.
+    first: Option<u64>,
+    /// The first minute that was counted from the journal, by queue.
+    counted_from: BTreeMap<String, u64>,
     /// The totals of the last snapshot with records of workers.
     sums: BTreeMap<String, Minute>,
     taken: Option<Instant>,
@@ -46,8 +84,9 @@ impl Throughput {
     }
 
     fn add(&mut self, now: SystemTime, sums: BTreeMap<String, Minute>) {
-        let minute = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
+        let minute = minute_of(now);
         let Some(current) = self.current.replace(minute.max(self.current.unwrap_or_default())) else {
+            self.first = Some(minute);
             self.sums = sums;
             return;
         };
@@ -66,19 +105,45 @@ impl Throughput {
                 failed: sum.failed.saturating_sub(before.failed),
             };
             if ended != Minute::default() {
-                let minutes = self.queues.entry(queue.clone());
-                spread(minutes.or_insert_with(|| vec![Minute::default(); MINUTES].into()), ended, passed);
+                spread(self.queues.entry(queue.clone()).or_insert_with(no_minutes), ended, passed);
             }
         }
     }
 
-    /// Returns the minutes of a queue, oldest first; empty if no job has ended.
-    pub(crate) fn of_queue(&self, queue: &str) -> Vec<Minute> {
-        self.queues.get(queue).map(|minutes| minutes.iter().copied().collect()).unwrap_or_default()
+    /// Returns whether a look has set the starting point.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.first.is_some()
     }
 
-    /// Returns the minutes of all queues together, oldest first.
-    pub(crate) fn of_all(&self) -> Vec<Minute> {
+    /// Adds the jobs that ended up to the minute of the first look, as the journal has them. Later jobs are
+    /// in the records of workers.
+    pub(crate) fn add_journal(&mut self, counts: &JournalCounts) {
+        let (Some(first), Some(current)) = (self.first, self.current) else { return };
+        for (queue, ended) in &counts.queues {
+            let minutes = self.queues.entry(queue.clone()).or_insert_with(no_minutes);
+            for (minute, ended) in (minute_of(counts.from)..=first).zip(ended) {
+                let Some(ended) = ended else { continue };
+                self.counted_from.entry(queue.clone()).or_insert(minute);
+                let age = usize::try_from(current.saturating_sub(minute)).unwrap_or(MINUTES);
+                if let Some(place) = (MINUTES - 1).checked_sub(age).and_then(|at| minutes.get_mut(at)) {
+                    place.completed += ended.completed;
+                    // A cancelled job is dead-lettered without a failed attempt.
+                    place.failed += ended.dead_lettered.saturating_sub(ended.cancelled);
+                }
+            }
+        }
+    }
+
+    /// Returns the last hour of a queue.
+    pub(crate) fn of_queue(&self, queue: &str) -> Hour {
+        let minutes = self.queues.get(queue).map(|minutes| minutes.iter().copied().collect());
+        let minutes = minutes.unwrap_or_else(|| vec![Minute::default(); MINUTES]);
+        self.hour(minutes, self.counted_from.get(queue).copied())
+    }
+
+    /// Returns the last hour of all queues together. Minutes from the journal are those of the queues whose
+    /// workers keep one.
+    pub(crate) fn of_all(&self) -> Hour {
         let mut all = vec![Minute::default(); MINUTES];
         for minutes in self.queues.values() {
             for (sum, minute) in all.iter_mut().zip(minutes) {
@@ -86,8 +151,27 @@ impl Throughput {
                 sum.failed += minute.failed;
             }
         }
-        all
+        self.hour(all, self.counted_from.values().copied().min())
     }
+
+    fn hour(&self, minutes: Vec<Minute>, counted_from: Option<u64>) -> Hour {
+        let (Some(first), Some(current)) = (self.first, self.current) else {
+            return Hour { minutes, unknown: MINUTES, from_journal: 0 };
+        };
+        let oldest = (current + 1).saturating_sub(MINUTES as u64);
+        let place =
+            |minute: u64| usize::try_from(minute.saturating_sub(oldest)).unwrap_or(MINUTES).min(MINUTES);
+        let unknown = place(counted_from.map_or(first, |counted| counted.min(first)));
+        Hour { minutes, unknown, from_journal: place(first) - unknown }
+    }
+}
+
+fn minute_of(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / 60
+}
+
+fn no_minutes() -> VecDeque<Minute> {
+    vec![Minute::default(); MINUTES].into()
 }
 
 /// Spreads the counts of the last `passed` minutes evenly over these minutes. Leaves out the share of minutes
@@ -119,13 +203,14 @@ mod tests {
         let mails = |completed| BTreeMap::from([("mails".to_owned(), Minute { completed, failed: 0 })]);
         let mut throughput = Throughput::default();
         throughput.add(at(6_000), mails(0));
-        assert!(throughput.of_queue("mails").is_empty());
+        assert_eq!(throughput.of_queue("mails").unknown, MINUTES - 1);
         throughput.add(at(6_000 + 4 * 60), mails(9));
         let completed: Vec<u64> =
-            throughput.of_queue("mails").iter().map(|minute| minute.completed).collect();
+            throughput.of_queue("mails").minutes.iter().map(|minute| minute.completed).collect();
         assert_eq!(completed[MINUTES - 5..], [0, 2, 2, 2, 3]);
         throughput.add(at(6_000 + 200 * 60), mails(9));
-        assert_eq!(throughput.of_all().iter().map(|minute| minute.completed).sum::<u64>(), 0);
+        assert_eq!(throughput.of_all().minutes.iter().map(|minute| minute.completed).sum::<u64>(), 0);
+        assert_eq!(throughput.of_all().unknown, 0);
     }
 
     #[test]
@@ -133,8 +218,9 @@ mod tests {
         let at = |minutes: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(60 * minutes);
         let mails = |completed| BTreeMap::from([("mails".to_owned(), Minute { completed, failed: 0 })]);
         let mut throughput = Throughput::default();
-        let shown =
-            |throughput: &Throughput| throughput.of_all().iter().map(|minute| minute.completed).sum::<u64>();
+        let shown = |throughput: &Throughput| {
+            throughput.of_all().minutes.iter().map(|minute| minute.completed).sum::<u64>()
+        };
         // The first look of this page: other readers have counted for a week.
         throughput.add(at(100), mails(700_000));
         assert_eq!(shown(&throughput), 0);
@@ -143,6 +229,6 @@ mod tests {
         // 14 hours without viewers.
         throughput.add(at(101 + 840), mails(700_005 + 8_400));
         assert_eq!(shown(&throughput), 600);
-        assert!(throughput.of_all().iter().all(|minute| minute.completed == 10));
+        assert!(throughput.of_all().minutes.iter().all(|minute| minute.completed == 10));
     }
 }

@@ -82,6 +82,30 @@ async fn ended_jobs_are_found_by_key() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn ended_jobs_are_counted_by_hour() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let storage = in_memory();
+    run(&storage, 30).await;
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("31")).id("late").delay(3 * HOUR).await.unwrap();
+    tokio::time::sleep(3 * HOUR).await;
+    let handler = async |_: Task| Ok::<_, JobError>(());
+    let worker = worker(&storage).history(DAY).handle(handler).build().unwrap();
+    let _ = worker.run_until(after(60)).await.unwrap();
+    let counts = operator(&storage).count_ended(24, HOUR).await.unwrap();
+    assert_eq!(counts.intervals, 24);
+    let hours: Vec<_> = counts.queues["tasks"].iter().map(|hour| hour.unwrap()).collect();
+    // The second run may have begun in the hour before.
+    let (before, last) = hours.split_at(22);
+    assert_eq!(before.iter().map(|hour| hour.completed).sum::<u64>(), 20);
+    assert_eq!(before.iter().map(|hour| hour.dead_lettered).sum::<u64>(), 10);
+    assert_eq!(last.iter().map(|hour| hour.completed).sum::<u64>(), 1);
+    let with_the_late_one = hours.iter().filter(|hour| hour.depth == 1).count();
+    assert!((3..=4).contains(&with_the_late_one), "{hours:?}");
+    assert_eq!(counts.queues.len(), 1, "a queue without a journal is unknown: {counts:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn history_is_written_in_batches_and_removed_in_time() {
     let faulty = Faulty::new(&in_memory());
     let storage = faulty.storage();

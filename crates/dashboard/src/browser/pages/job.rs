@@ -39,6 +39,8 @@ struct JobPage {
     reasons: Vec<(&'static str, String)>,
     runs: Vec<Run>,
     facts: Vec<(&'static str, String)>,
+    /// The links to other systems, each with its text.
+    links: Vec<(&'static str, String)>,
     batch: Option<(String, String)>,
     /// True if a batch may wait for the job, even if that batch could not be read.
     may_be_child: bool,
@@ -119,6 +121,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         reasons,
         runs: runs(&request, &look, &found),
         facts: facts(&request, &found, ended.first()),
+        links: request.app.links.of(&found, ended.first()),
         batch: message.and_then(batch_of),
         may_be_child: message.is_some_and(RawJob::may_be_child),
         headers: headers(&request, message),
@@ -258,6 +261,8 @@ fn facts(
     } else if let Some(ended) = ended {
         facts.push(("Kind", line(&ended.kind)));
         facts.push(("Sender", line(&ended.source)));
+        let key = ended.key.as_deref();
+        facts.extend(key.map(|key| ("Key", shown(request, &ended.queue, &ended.kind, Field::Key, key))));
         facts.push(("Attempts", ended.attempt.to_string()));
         facts.extend(trace(&ended.trace));
     }

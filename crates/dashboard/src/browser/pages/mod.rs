@@ -13,6 +13,7 @@ pub(crate) mod schedules;
 pub(crate) mod search;
 pub(crate) mod selection;
 pub(crate) mod storages;
+pub(crate) mod throughput;
 mod timeline;
 pub(crate) mod workers;
 
@@ -152,6 +153,8 @@ pub(crate) struct Layout {
     storage: String,
     operator: String,
     read_only: bool,
+    /// True unless texts are hidden: a search by text would reveal them.
+    has_text: bool,
     assets: &'static Assets,
     /// The number of dead letters, for the navigation; `None` without a look.
     dead: Option<Sum>,
@@ -177,6 +180,7 @@ impl Layout {
             storage: line(admin.storage().description()),
             operator: line(admin.operator()),
             read_only,
+            has_text: !request.app.redactor.hides(),
             assets: &ASSETS,
             dead: None,
             at: None,

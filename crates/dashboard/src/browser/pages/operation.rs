@@ -1,22 +1,27 @@
 //! The page of a bulk operation: its progress, its report, and after a preview the forms to act on its dead
 //! letters.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use askama::Template;
 use jobqueue_admin::{Action, BulkReport, JobReference, PlanOutcome, SkippedJob};
+use serde_json::{Value, json};
 
 use super::rows::{ErrorRow, job_path, shown};
 use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::filters;
+use crate::browser::json;
 use crate::browser::operations::{Operation, OperationProgress, OperationSpec, Verb};
 use crate::browser::redact::Field;
 use crate::browser::text::{amount, line};
 
 /// The maximum number of jobs that each list of the page names.
 const MAX_NAMED: usize = 100;
+/// The maximum number of jobs in each list of the document: a plan may have millions.
+const MAX_DOCUMENTED: usize = 1_000;
 
 #[derive(Template)]
 #[template(path = "operation.html")]
@@ -95,6 +100,63 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         may_purge: access.allows(Action::Purge),
     };
     Ok(Answer::Page(page.render()?))
+}
+
+/// The operation as JSON, with the progress, the report, and the outcome of a redrive that has ended.
+pub(crate) async fn document(request: AuthorizedRequest, fields: Fields) -> json::Document {
+    json::require_texts(&request)?;
+    let operation = find(&request, fields.required("id")?)?;
+    let (progress, spec) = (operation.progress(), &operation.spec);
+    let report = progress.ended.iter().flatten().next();
+    let outcome = match (&spec.verb, report) {
+        (Verb::Redrive(_), Some(report)) => Some(outcome_of(&request, &operation.id, report).await),
+        _ => None,
+    };
+    let outcome = outcome.as_deref().map(Result::as_ref);
+    let filter: BTreeMap<_, _> = spec.selection.fields().into_iter().collect();
+    let started = jiff::Timestamp::try_from(operation.started).ok().map(|at| at.to_string());
+    json::document(&json!({
+        "id": operation.id,
+        "verb": spec.verb.name().to_ascii_lowercase(),
+        "queue": spec.queue,
+        "filter": filter,
+        "per_second": spec.per_second,
+        "canary": spec.canary,
+        "operator": operation.operator,
+        "started": started,
+        "done": progress.done,
+        "total": progress.total,
+        "waits": progress.waits,
+        "held_up": progress.held_up,
+        "ended": progress.ended.is_some(),
+        "problem": progress.ended.as_ref().and_then(|ended| ended.as_ref().err()),
+        "report": report.map(|report| report_document(report)),
+        "outcome": outcome.and_then(Result::ok),
+        "outcome_problem": outcome.and_then(Result::err),
+    }))
+}
+
+/// Returns a report with the first jobs of its lists, and the number of jobs that it leaves out.
+fn report_document(report: &BulkReport) -> Value {
+    let left_out = |listed: usize| listed.saturating_sub(MAX_DOCUMENTED);
+    json!({
+        "count": report.count,
+        "jobs": report.jobs.iter().take(MAX_DOCUMENTED).collect::<Vec<_>>(),
+        "more_jobs": left_out(report.jobs.len()),
+        "errors": report.errors,
+        "ungrouped": report.ungrouped,
+        "skipped": report.skipped.iter().take(MAX_DOCUMENTED).collect::<Vec<_>>(),
+        "more_skipped": left_out(report.skipped.len()),
+        "waited_for": report.waited_for,
+        "left": report.left,
+        "newer": report.newer,
+        "copies": report.copies,
+        "payloads_left": report.payloads_left,
+        "missing": report.missing,
+        "unseen": report.unseen,
+        "complete": report.complete,
+        "stopped": report.stopped,
+    })
 }
 
 /// Returns a text about the dead letters that the operation left unchanged.

@@ -71,14 +71,15 @@ impl Sums {
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let look = request.app.looks.latest().await?;
+    request.app.count_journal();
     let mut queues = Vec::new();
     for queue in look.queues() {
-        let minutes = request.app.looks.throughput(|throughput| throughput.of_queue(&queue.name));
+        let hour = request.app.looks.throughput(|throughput| throughput.of_queue(&queue.name));
         queues.push(Row {
             queue,
             figures: look.figures_of(queue),
             is_unserved: look.is_unserved(queue),
-            chart: (!minutes.is_empty()).then(|| Chart::small(minutes)),
+            chart: (!hour.is_empty() || hour.unknown > 0).then(|| Chart::small(hour)),
         });
     }
     let page = Overview {

@@ -69,6 +69,7 @@ struct Group {
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let name = fields.required("queue")?;
     let look = request.app.looks.latest().await?;
+    request.app.count_journal();
     let overview = overview(&request, &look, name).await?;
     // If the messages cannot be read, the page still shows the pause and the figures.
     let admin = &request.app.admin;
@@ -84,7 +85,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         let found = or_reason(request.app.reads.get(name, admin.key_backlog(name)).await)?;
         keys = Some(found.map(|found| Keys::of(&request, name, &found)));
     }
-    let minutes = request.app.looks.throughput(|throughput| throughput.of_queue(name));
+    let hour = request.app.looks.throughput(|throughput| throughput.of_queue(name));
     let mut layout = Layout::new(&request, "overview", name).with_look(&look).noticed(fields.text("done"));
     // Groups are not refreshed, because their logs may be thousands of blobs.
     if !wants_groups {
@@ -107,7 +108,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
             .map(|groups| groups.as_ref().map(|found| shown_groups(found)).map_err(String::clone)),
         keys,
         holdup: HoldUp::of(&request, &look, &overview, &peeked),
-        chart: Chart::hour(minutes),
+        chart: Chart::hour(hour),
         may: may(&request, overview.paused),
         queue: &overview,
     };

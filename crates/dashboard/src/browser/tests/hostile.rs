@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use jobqueue::Storage;
 use jobqueue_admin::{Admin, RawSend};
 
-use super::support::{Browser, operate, reject_all};
+use super::support::{Browser, filled, operate, reject_all};
 use crate::browser::pages::rows::job_path;
 use crate::browser::text::{MAX_BLOCK_BYTES, encoded};
 use crate::{Dashboard, Field};
@@ -79,6 +79,8 @@ async fn harmful_addresses_are_answered_without_harm() {
         format!("/batch?id={harm}"),
         format!("/search?id={harm}&queue={harm}&kind={harm}&outcome={harm}"),
         format!("/search?younger={harm}"),
+        format!("/search?find={harm}"),
+        format!("/throughput?queue={harm}"),
         format!("/send?queue={harm}"),
         format!("/?done={harm}"),
         format!("/{harm}"),
@@ -103,6 +105,29 @@ async fn payloads_are_hidden_and_large_ones_are_cut() {
     assert!(page.contains("Show the payload") && !page.contains("id=\"payload\""), "{page}");
     let page = browser.page(&format!("{job}&show=content")).await;
     assert!(page.contains("id=\"payload\"") && page.contains("more bytes are not shown"));
+}
+
+#[tokio::test]
+async fn links_of_a_job_lead_to_the_pages_of_their_templates() {
+    let (_, admin, job) = hostile().await;
+    let dashboard = Dashboard::new(admin)
+        .trace_url("https://traces.example/trace/{trace}".parse().unwrap())
+        .log_url("https://logs.example/{queue}?id={id}".parse().unwrap())
+        .redact(|_| Some("hidden".to_owned()));
+    let page = Browser::new(dashboard).page(&job).await;
+    assert_inert(&page, &job);
+    let trace = r#"href="https://traces.example/trace/0af7651916cd43dd8448eb211c80319c""#;
+    assert!(page.contains(trace), "{page}");
+    assert!(page.contains(&format!(r#"href="https://logs.example/mails?id={}""#, encoded(HARM))), "{page}");
+}
+
+#[tokio::test]
+async fn job_without_a_trace_has_no_link_to_one() {
+    let storage = filled().await;
+    let dashboard =
+        Dashboard::new(operate(&storage)).trace_url("https://traces.example/{trace}".parse().unwrap());
+    let page = Browser::new(dashboard).page("/job?queue=mails&id=none").await;
+    assert!(!page.contains("traces.example"), "{page}");
 }
 
 #[tokio::test]

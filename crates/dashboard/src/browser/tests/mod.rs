@@ -1,14 +1,17 @@
 //! Tests of the pages as text, through the router.
 
 mod changes;
+mod documents;
 mod holdup;
 mod hostile;
 mod letters;
 mod links;
 mod outages;
 mod pauses;
+mod searching;
 mod security;
 mod sharing;
 mod storages;
 mod support;
+mod throughput;
 mod viewing;

@@ -138,7 +138,7 @@ async fn jobs_that_end_while_no_record_can_be_read_are_spread_over_the_minutes()
     };
     let (report, ()) = tokio::join!(worker.run_until(stop.cancelled()), look);
     let _ = report.unwrap();
-    let minutes = looks.throughput(Throughput::of_all);
+    let minutes = looks.throughput(Throughput::of_all).minutes;
     assert_eq!(minutes.iter().map(|minute| minute.completed).sum::<u64>(), 110);
     assert!(minutes.iter().all(|minute| minute.completed <= 20), "{minutes:?}");
 }

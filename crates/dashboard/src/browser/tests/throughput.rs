@@ -1,0 +1,64 @@
+//! The jobs that ended before the dashboard was opened, as the journal has them.
+
+use std::time::{Duration, Instant};
+
+use jobqueue::{JobError, Storage, Worker};
+use serde_json::Value;
+
+use super::support::{Browser, Mail, operate, send};
+
+/// Returns a storage in which a worker with a journal has completed three mails, with a queue `films` that
+/// has no worker.
+async fn with_a_journal() -> Storage {
+    let storage = Storage::memory();
+    let admin = operate(&storage);
+    for queue in ["mails", "films"] {
+        admin.create_queue(queue).await.unwrap();
+    }
+    for id in ["a", "b", "c"] {
+        send(&admin, id).await;
+    }
+    let handler = async |_: Mail| Ok::<_, JobError>(());
+    let worker = Worker::builder(storage.clone()).history(Duration::from_secs(3_600)).handle(handler);
+    let _ = worker.build().unwrap().run_until_idle().await.unwrap();
+    storage
+}
+
+#[tokio::test]
+async fn hour_before_the_first_look_is_from_the_journal() {
+    let browser = Browser::operating(&with_a_journal().await);
+    let first = browser.page("/").await;
+    assert!(first.contains("class=\"unknown\"") && first.contains("Grey minutes are unknown"), "{first}");
+    // The journal is read in the background, so that it delays no page.
+    let started = Instant::now();
+    let page = loop {
+        let page = browser.page("/").await;
+        if page.contains("completed: 3") {
+            break page;
+        }
+        assert!(started.elapsed() < Duration::from_secs(60), "{page}");
+        tokio::task::yield_now().await;
+    };
+    assert!(page.contains("are from the journal"), "{page}");
+    let mails = browser.page("/queues/mails").await;
+    assert!(mails.contains("completed: 3") && !mails.contains("Grey minutes"), "{mails}");
+    let films = browser.page("/queues/films").await;
+    assert!(films.contains("Grey minutes are unknown"), "no journal may have its jobs: {films}");
+}
+
+#[tokio::test]
+async fn last_day_is_counted_from_the_journal() {
+    let browser = Browser::operating(&with_a_journal().await);
+    for path in ["/throughput", "/throughput?queue=mails"] {
+        let page = browser.page(path).await;
+        assert!(page.contains("completed: 3") && page.contains("The last 24 hours: 3 completed"), "{page}");
+        assert_eq!(page.matches("≥ ").count(), 24, "{page}");
+    }
+    let films = browser.page("/throughput?queue=films").await;
+    assert!(films.contains("Unknown: the journal has no job of this queue"), "{films}");
+    let document: Value = serde_json::from_str(&browser.page("/api/throughput").await).unwrap();
+    let hours = document["queues"]["mails"].as_array().unwrap();
+    assert_eq!(hours.len(), 24, "{document}");
+    assert_eq!(hours.iter().map(|hour| hour["completed"].as_u64().unwrap()).sum::<u64>(), 3, "{document}");
+    assert!(document["queues"]["films"].is_null(), "unknown, and not 0: {document}");
+}
