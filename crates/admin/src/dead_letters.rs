@@ -11,13 +11,13 @@ use jobqueue::storage::QueueName;
 use jobqueue_message::envelope::{Parsed, Payload, parse};
 use serde::Serialize;
 
-use super::errors::{ErrorCounts, ErrorGroup, fingerprint};
+use super::errors::{ErrorGroup, fingerprint};
 use super::event::ActionTarget;
-use super::job::Stored;
+use super::found_letters::FoundLetters;
 use super::jobs::MAX_SEARCHED_FOR_JOB;
 use super::membership::Memberships;
 use super::queues::check_home;
-use super::{Action, Admin, JobState, RawJob, short_duration};
+use super::{Action, Admin, RawJob, short_duration};
 
 /// Selects the dead letters that meet all its conditions. A filter without a condition lists all dead
 /// letters, but a change with it is refused unless it is [`all`](Self::all).
@@ -327,68 +327,4 @@ impl Admin {
 pub(super) fn selecting(filter: &DeadLetterFilter) -> DeadLetterOptions {
     let filter = filter.clone();
     DeadLetterOptions::new().filter_at(move |letter, began| filter.selects(letter, began))
-}
-
-/// The dead letters found so far.
-struct FoundLetters<'q> {
-    queue: &'q str,
-    /// The most dead letters that are kept.
-    limit: usize,
-    letters: Vec<RawJob>,
-    matching: u64,
-    errors: ErrorCounts,
-}
-
-impl<'q> FoundLetters<'q> {
-    fn new(queue: &'q str, limit: usize) -> Self {
-        Self { queue, limit, letters: Vec::new(), matching: 0, errors: ErrorCounts::default() }
-    }
-
-    fn add(&mut self, letter: &DeadLetter) {
-        self.matching += 1;
-        self.errors.add(self.queue, letter);
-        if self.letters.len() < self.limit {
-            self.letters.push(raw(self.queue, letter));
-        }
-    }
-
-    fn page(self, looked_at: u64, complete: bool) -> DeadLetterPage {
-        let (errors, ungrouped) = self.errors.finish();
-        DeadLetterPage {
-            letters: self.letters,
-            matching: self.matching,
-            errors,
-            ungrouped,
-            looked_at,
-            complete,
-            stopped: None,
-        }
-    }
-}
-
-fn raw(queue: &str, letter: &DeadLetter) -> RawJob {
-    let stored = Stored {
-        id: None,
-        text: letter.text_problem().map_or(Ok(letter.raw_text()), Err),
-        dequeue_count: letter.deliveries,
-        next_delivery: None,
-        inserted: None,
-        expires: None,
-        due: None,
-    };
-    let mut job = RawJob::read(queue, JobState::Dead, stored, false);
-    if job.id.is_empty() {
-        job.id.clone_from(&letter.id);
-    }
-    job.inserted = letter.time_text();
-    let dead = job.dead.get_or_insert_with(|| super::RawDeadLetter {
-        reason: letter.reason.to_string(),
-        time: job.inserted.clone(),
-        deliveries: letter.deliveries,
-        worker: letter.worker.clone(),
-        message: letter.message_id().map(str::to_owned),
-        inserted: None,
-    });
-    dead.inserted = letter.inserted();
-    job
 }
