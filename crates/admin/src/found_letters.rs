@@ -39,6 +39,7 @@ impl<'q> FoundLetters<'q> {
             looked_at,
             complete,
             stopped: None,
+            next: None,
         }
     }
 }
