@@ -11,6 +11,8 @@ const PAGES = {
   overview: "overview",
   queue: "queues/mails",
   "queue-of-films": "queues/films",
+  jobs: "queues/mails/jobs",
+  "delayed-jobs": "queues/mails/jobs?state=delayed",
   "dead-letters": "queues/mails/dead",
   "all-dead-letters": "dead",
   "job-dead": "job?queue=mails&id=mail-1",
@@ -79,6 +81,25 @@ async function withoutScripts(browser) {
     await page.reload();
     return (await page.locator("main").innerText()).includes("3 match");
   });
+  await page.goto(`${base}queues/mails/dead`);
+  await page.getByRole("checkbox", { name: "Select mail-1", exact: true }).check();
+  await page.getByRole("button", { name: /Act on the selected/ }).click();
+  await until("the selected letter", async () => {
+    await page.reload();
+    return (await page.locator("main").innerText()).includes("1 match");
+  });
+}
+
+// One box selects all rows of a page, and a refresh does not take the selection away.
+async function selected(browser) {
+  const page = await open(browser);
+  await page.goto(`${base}queues/mails/dead`);
+  const count = await page.locator("tbody input[name=selected]").count();
+  await page.getByRole("checkbox", { name: "Select all rows of this page" }).check();
+  await page.locator("#stale", { hasText: "updates wait" }).waitFor();
+  check(count > 1 && (await page.locator("tbody input[name=selected]:checked").count()) === count, "not all rows are selected");
+  await page.getByRole("button", { name: /Act on the selected/ }).click();
+  await page.getByText(`${count} match`).waitFor();
 }
 
 // A page that is no longer refreshed says so, and the notice of a change is shown once.
@@ -160,7 +181,7 @@ async function forged(browser) {
 }
 
 run(async (browser) => {
-  for (const part of [everywhere, times, keyboard, withoutScripts, stale, typed, over, recovered, forged]) {
+  for (const part of [everywhere, times, keyboard, withoutScripts, stale, typed, selected, over, recovered, forged]) {
     await part(browser);
     // Each visible page holds a connection, and the browser opens six to a server.
     for (const page of browser.contexts().flatMap((context) => context.pages())) await page.goto("about:blank");

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::app::AuthorizedRequest;
 use super::fields::Fields;
+use super::pages::dead::letters;
 use super::pages::job::reference;
 use super::pages::selection::Selection;
 use super::pages::{PageError, search};
@@ -50,13 +51,11 @@ pub(crate) async fn workers(request: AuthorizedRequest, _: Fields) -> Document {
     document(&json!({ "as_of": as_of, "problem": problem, "workers": look.known_workers() }))
 }
 
-/// The first dead letters of a queue that match the filter, and their groups of errors.
+/// A page of the dead letters of a queue that match the filter, and their groups of errors.
 pub(crate) async fn dead(request: AuthorizedRequest, fields: Fields) -> Document {
     require_texts(&request)?;
     let (queue, selection) = (fields.required("queue")?, Selection::read(&fields, &request.app.redactor)?);
-    let key = format!("{queue}{}", selection.query());
-    let work = async { request.app.admin.dead_letters(queue, &selection.filter()).await };
-    document(&*request.app.reads.get(&key, work).await?)
+    document(&*letters(&request, queue, &selection, fields.text("from")).await?)
 }
 
 /// The state of a job, and why it does not run.

@@ -16,8 +16,8 @@ use jobqueue_admin::Action;
 use crate::browser::app::{App, AuthorizedRequest};
 use crate::browser::fields::Fields;
 use crate::browser::pages::{
-    self, Answer, PageError, batches, dead, enqueue, job, operation, overview, queue, schedules, search,
-    workers,
+    self, Answer, PageError, batches, dead, enqueue, job, jobs, operation, overview, queue, schedules,
+    search, workers,
 };
 use crate::browser::{assets, guard, json, live};
 use crate::metrics::metrics;
@@ -93,6 +93,7 @@ pub(crate) const PAGES: &[Page] = pages![
     "/overview" => overview::show,
     "/queues/{queue}" => queue::show,
     "/queues/{queue}/dead" => dead::of_queue,
+    "/queues/{queue}/jobs" => jobs::show,
     "/dead" => dead::all,
     "/job" => job::show,
     "/operations/{operation}" => operation::show,
@@ -110,7 +111,7 @@ pub(crate) const PAGES: &[Page] = pages![
 pub(crate) const DOCUMENTS: &[Document] = documents![
     "/api/queues", [] => json::queues,
     "/api/workers", [] => json::workers,
-    "/api/dead", ["queue", "kind", "key", "reason", "text", "error", "id", "source", "older", "younger"] => json::dead,
+    "/api/dead", ["queue", "kind", "key", "reason", "text", "error", "id", "source", "older", "younger", "from"] => json::dead,
     "/api/job", ["queue", "id", "source"] => json::job,
     "/api/history", ["queue", "id", "key", "kind", "outcome", "error", "younger", "since", "until"] => json::history,
     "/api/schedules", [] => json::schedules,
@@ -124,11 +125,15 @@ pub(crate) const CHANGES: &[Change] = changes![
     "/do/resume", [Resume], ["queue", "shown", "pause"] => queue::resume,
     "/do/settings", [ChangeSettings], ["queue", "name", "value"] => queue::settings_change,
     "/do/send", [Send], ["queue", "kind", "payload", "delay", "version", "key", "id", "source", "contenttype"] => enqueue::send,
-    "/do/cancel", [Cancel], ["queue", "id", "source"] => job::cancel,
+    "/do/cancel", [Cancel], ["plan", "queue", "id", "source"] => job::cancel,
+    "/do/run-now", [RunNow], ["plan", "queue", "id", "source"] => job::run_now,
+    "/do/preview-jobs", [Cancel, RunNow], ["queue", "kind", "key", "error", "batch"] => jobs::preview,
+    "/do/preview-selected-jobs", [Cancel, RunNow], ["queue", "selected"] => jobs::preview_selected,
     "/do/preview", [Inspect], ["queue", "kind", "key", "reason", "text", "error", "id", "source", "older", "younger"] => dead::preview,
-    "/do/redrive", [Redrive], ["plan", "rate", "canary", "queue", "id", "source", "message", "before"] => dead::redrive,
+    "/do/preview-selected", [Inspect], ["queue", "before", "selected"] => dead::preview_selected,
+    "/do/redrive", [Redrive], ["plan", "rate", "limit", "canary", "queue", "id", "source", "message", "before"] => dead::redrive,
     "/do/purge", [Purge], ["plan", "confirm", "queue", "id", "source", "message", "before"] => dead::purge,
-    "/do/stop", [Inspect, Redrive, Purge], ["operation"] => operation::stop,
+    "/do/stop", [Inspect, Redrive, Purge, Cancel, RunNow], ["operation"] => operation::stop,
     "/do/trigger-schedule", [TriggerSchedule], ["schedule"] => schedules::trigger,
     "/do/pause-schedule", [PauseSchedule], ["schedule"] => schedules::pause,
     "/do/resume-schedule", [ResumeSchedule], ["schedule"] => schedules::resume,

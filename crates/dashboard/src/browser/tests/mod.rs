@@ -4,6 +4,7 @@ mod changes;
 mod hostile;
 mod letters;
 mod links;
+mod lists;
 mod outages;
 mod pauses;
 mod security;
