@@ -102,6 +102,19 @@ async function selected(browser) {
   await page.getByText(`${count} match`).waitFor();
 }
 
+// The form of a refused change has what was typed.
+async function refused(browser) {
+  const page = await open(browser);
+  await page.goto(`${base}send?queue=mails`);
+  await page.getByLabel("Kind").fill("mail");
+  await page.getByLabel("Payload (JSON)").fill('{"to": broken}');
+  await page.locator("main").getByRole("button", { name: "Send" }).click();
+  await page.getByRole("button", { name: "Try again" }).waitFor();
+  check((await page.getByLabel("Payload (JSON)").inputValue()) === '{"to": broken}', "the payload is gone");
+  const found = await inspect(page, "a refused change");
+  check(found.length === 0, found.join("\n"));
+}
+
 // A page that is no longer refreshed says so, and the notice of a change is shown once.
 async function stale(browser) {
   const page = await open(browser);
@@ -181,7 +194,7 @@ async function forged(browser) {
 }
 
 run(async (browser) => {
-  for (const part of [everywhere, times, keyboard, withoutScripts, stale, typed, selected, over, recovered, forged]) {
+  for (const part of [everywhere, times, keyboard, withoutScripts, stale, typed, selected, refused, over, recovered, forged]) {
     await part(browser);
     // Each visible page holds a connection, and the browser opens six to a server.
     for (const page of browser.contexts().flatMap((context) => context.pages())) await page.goto("about:blank");

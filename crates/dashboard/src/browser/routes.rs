@@ -15,6 +15,7 @@ use jobqueue_admin::Action;
 
 use crate::browser::app::{App, AuthorizedRequest};
 use crate::browser::fields::Fields;
+use crate::browser::pages::refused::{SentForm, refused_page};
 use crate::browser::pages::{
     self, Answer, PageError, batches, dead, enqueue, job, jobs, operation, overview, queue, schedules,
     search, workers,
@@ -164,8 +165,11 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         let handler = move |request: AuthorizedRequest,
                             Query(query): Query<Pairs>,
                             form: Result<Form<Pairs>, FormRejection>| async move {
-            let answer = apply_change(change, &request, query, form).await;
-            respond(&request, answer)
+            let sent = SentForm::new(change.path, &query, form.as_ref().ok().map(|Form(values)| values));
+            match apply_change(change, &request, query, form).await {
+                Err(error) => refused_page(&request, error, &sent),
+                answer => respond(&request, answer),
+            }
         };
         router = router.route(change.path, post(handler));
     }

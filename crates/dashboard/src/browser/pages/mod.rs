@@ -10,6 +10,7 @@ pub(crate) mod jobs;
 pub(crate) mod operation;
 pub(crate) mod overview;
 pub(crate) mod queue;
+pub(crate) mod refused;
 pub(crate) mod rows;
 pub(crate) mod schedules;
 pub(crate) mod search;
