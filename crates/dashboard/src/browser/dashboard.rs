@@ -141,9 +141,9 @@ impl Dashboard {
         /// dead letters. A server that waits for its connections during shutdown needs this.
         stop_when(token: CancellationToken) => stop;
 
-        /// Runs redrives, purges and previews on `tasks`. During shutdown, close and await the tracker after
-        /// the token of [`stop_when`](Self::stop_when) has fired. Otherwise the end of the runtime interrupts
-        /// a running operation, and its leased dead letters stay hidden for 10 minutes.
+        /// Runs redrives, purges, cancellations and previews on `tasks`. During shutdown, close and await the
+        /// tracker after the token of [`stop_when`](Self::stop_when) has fired. Otherwise the end of the
+        /// runtime interrupts a running operation, and its leased dead letters stay hidden for 10 minutes.
         tasks(tasks: TaskTracker);
     }
 
