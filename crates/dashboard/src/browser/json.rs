@@ -10,6 +10,7 @@ use super::app::AuthorizedRequest;
 use super::fields::Fields;
 use super::pages::dead::letters;
 use super::pages::job::reference;
+use super::pages::jobs::search as search_jobs;
 use super::pages::selection::Selection;
 use super::pages::{PageError, search};
 
@@ -56,6 +57,12 @@ pub(crate) async fn dead(request: AuthorizedRequest, fields: Fields) -> Document
     require_texts(&request)?;
     let (queue, selection) = (fields.required("queue")?, Selection::read(&fields, &request.app.redactor)?);
     document(&*letters(&request, queue, &selection, fields.text("from")).await?)
+}
+
+/// A page of the jobs of one state that meet the conditions, if the storage shows its jobs.
+pub(crate) async fn jobs(request: AuthorizedRequest, fields: Fields) -> Document {
+    require_texts(&request)?;
+    document(&*search_jobs(&request, &fields).await?)
 }
 
 /// The state of a job, and why it does not run.

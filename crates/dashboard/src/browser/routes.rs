@@ -113,6 +113,7 @@ pub(crate) const DOCUMENTS: &[Document] = documents![
     "/api/queues", [] => json::queues,
     "/api/workers", [] => json::workers,
     "/api/dead", ["queue", "kind", "key", "reason", "text", "error", "id", "source", "older", "younger", "from"] => json::dead,
+    "/api/jobs", ["queue", "state", "kind", "key", "error", "batch", "from"] => json::jobs,
     "/api/job", ["queue", "id", "source"] => json::job,
     "/api/history", ["queue", "id", "key", "kind", "outcome", "error", "younger", "since", "until"] => json::history,
     "/api/schedules", [] => json::schedules,

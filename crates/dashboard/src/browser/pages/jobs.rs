@@ -5,7 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use jobqueue::QueueName;
 use jobqueue::storage::StateCounts;
-use jobqueue_admin::{Action, CancelPlan, JobReference, JobState};
+use jobqueue_admin::{Action, CancelPlan, JobPage, JobReference, JobState};
 
 use super::job::reference;
 use super::job_selection::JobSelection;
@@ -101,7 +101,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let list = List::find(fields.text("state"))?;
     let selection = JobSelection::read(&fields, &request.app.redactor)?;
     let look = request.app.looks.latest().await?;
-    let found = read(&request, queue, list, &selection, from).await?;
+    let found = read(&request, &fields, list, &selection).await?;
     let counts = look.queue(queue).and_then(|queue| queue.states);
     let lists = LISTS.map(|list| {
         let count = counts.as_ref().and_then(|counts| list.count(counts));
@@ -138,31 +138,38 @@ pub(super) fn may_preview(request: &AuthorizedRequest) -> bool {
     access.allows(Action::Cancel) || access.allows(Action::RunNow)
 }
 
-/// Returns the jobs of one page. If the storage does not show every message, these are the visible ones among
+/// Returns the jobs of the page. If the storage does not show every message, these are the visible ones among
 /// the first 32.
 async fn read(
     request: &AuthorizedRequest,
-    queue: &str,
+    fields: &Fields,
     list: List,
     selection: &JobSelection,
-    from: Option<&str>,
 ) -> Result<FoundJobs, PageError> {
-    let (admin, reads) = (&request.app.admin, &request.app.reads);
+    let admin = &request.app.admin;
     if !admin.shows_all_jobs() {
-        let shown = reads.get(queue, admin.peek(queue)).await?;
+        let queue = fields.required("queue")?;
+        let shown = request.app.reads.get(queue, admin.peek(queue)).await?;
         let jobs = shown.iter().filter(|job| list.state == JobState::Waiting && selection.selects(job));
         return Ok(FoundJobs { jobs: jobs.map(|job| Message::new(request, job)).collect(), next: None });
     }
-    let filter = selection.filter().from(from.map(str::to_owned)).limit(PAGE_SIZE);
-    let search = admin.jobs(queue, list.state, &filter);
-    // The first page is refreshed for all viewers at once. Others may be too large to be kept.
-    let page = if selection.is_empty() && from.is_none() {
-        reads.get(&format!("{queue} {}", list.name), search).await?
-    } else {
-        Arc::new(reads.get_once(search).await?)
-    };
+    let page = search(request, fields).await?;
     let jobs = page.jobs.iter().map(|job| Message::new(request, job)).collect();
     Ok(FoundJobs { jobs, next: page.next.clone() })
+}
+
+/// Returns the jobs that the fields of a page or a document select, if the storage shows every message.
+pub(crate) async fn search(request: &AuthorizedRequest, fields: &Fields) -> Result<Arc<JobPage>, PageError> {
+    let (queue, from) = (fields.required("queue")?, fields.text("from"));
+    let list = List::find(fields.text("state"))?;
+    let selection = JobSelection::read(fields, &request.app.redactor)?;
+    let filter = selection.filter().from(from.map(str::to_owned)).limit(PAGE_SIZE);
+    let (reads, search) = (&request.app.reads, request.app.admin.jobs(queue, list.state, &filter));
+    // The first page is refreshed for all viewers at once. Others may be too large to be kept.
+    if selection.is_empty() && from.is_none() {
+        return Ok(reads.get(&format!("{queue} {}", list.name), search).await?);
+    }
+    Ok(Arc::new(reads.get_once(search).await?))
 }
 
 /// Previews the jobs that meet the conditions of the form, in every state.

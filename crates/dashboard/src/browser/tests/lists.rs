@@ -70,6 +70,10 @@ async fn jobs_are_listed_by_state_and_page() {
     assert_eq!(pages.concat().iter().collect::<BTreeSet<_>>().len(), 150);
     let of_ada = all_rows(&browser, "/queues/mails/jobs?state=delayed&key=ada").await;
     assert_eq!(of_ada.concat().len(), 3);
+    let document = browser.get("/api/jobs?queue=mails&state=delayed").await.text;
+    let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(document["jobs"].as_array().unwrap().len(), 100);
+    assert!(document["next"].is_string(), "{document}");
     for query in ["state=dead", "state=delayed&from=nowhere"] {
         let answer = browser.get(&format!("/queues/mails/jobs?{query}")).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{query}");
