@@ -125,8 +125,8 @@ impl Dashboard {
         ///
         /// Payloads and checkpoints are shown only after a click, with or without a hook. With a hook, dead
         /// letters cannot be searched by text or key, and jobs not by key or error, because a search would
-        /// reveal hidden texts. The links of groups of errors have digests of the errors, without their numbers and quoted texts: a viewer can
-        /// confirm a guess of such an error.
+        /// reveal hidden texts. The links of groups of errors have digests of the errors, without their
+        /// numbers and quoted texts: a viewer can confirm a guess of such an error.
         redact(hook: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) => redactor =
             Redactor::new(hook);
 
