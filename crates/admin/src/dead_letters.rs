@@ -5,19 +5,24 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use jobqueue::__internals::{DeadLetterQueue, PassAction, storage_time};
-use jobqueue::Error;
 use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
-use jobqueue::storage::QueueName;
+use jobqueue::storage::{MAX_MESSAGES, QueueName};
+use jobqueue::{Error, ErrorKind};
 use jobqueue_message::envelope::{Parsed, Payload, parse};
 use serde::Serialize;
 
-use super::errors::{ErrorCounts, ErrorGroup, fingerprint};
+use super::errors::{ErrorGroup, fingerprint};
 use super::event::ActionTarget;
-use super::job::Stored;
+use super::found_letters::FoundLetters;
 use super::jobs::MAX_SEARCHED_FOR_JOB;
 use super::membership::Memberships;
 use super::queues::check_home;
-use super::{Action, Admin, JobState, RawJob, short_duration};
+use super::{Action, Admin, RawJob, short_duration};
+
+/// The number of letters that a request for a page of a filter reads.
+const FILTERED_PAGE: u32 = 100;
+/// The most letters that a page of a filter examines.
+const MAX_EXAMINED: u64 = 1_000;
 
 /// Selects the dead letters that meet all its conditions. A filter without a condition lists all dead
 /// letters, but a change with it is refused unless it is [`all`](Self::all).
@@ -89,6 +94,10 @@ impl DeadLetterFilter {
     /// Returns whether the filter has no condition: a change with it is refused.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    fn has_conditions(&self) -> bool {
+        !self.is_empty() && *self != Self::all()
     }
 
     fn selects(&self, letter: &DeadLetter, now: SystemTime) -> bool {
@@ -217,6 +226,10 @@ pub struct DeadLetterPage {
     pub complete: bool,
     /// The cause, if a search stopped before it had examined all.
     pub stopped: Option<String>,
+    /// The position behind the examined dead letters, if there may be more: pass it to
+    /// [`Admin::dead_letters_from`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 impl Admin {
@@ -263,6 +276,53 @@ impl Admin {
         let selected = peeked.letters.iter().filter(|letter| filter.selects(letter, now));
         selected.for_each(|letter| found.add(letter));
         Ok(found.page(looked_at, count.is_some_and(|count| looked_at >= count)))
+    }
+
+    /// Returns a page of the dead letters of a queue: like [`dead_letters`](Self::dead_letters), but also
+    /// those behind the first 32, if the storage shows every message, as SQLite, PostgreSQL and memory do.
+    /// [`next`](DeadLetterPage::next) is where the following page starts. Other storages, and a filter with
+    /// [ids](DeadLetterFilter::ids), have no further page.
+    ///
+    /// A page of all dead letters examines 32. With conditions it ends once 32 match, or after 1,000, which
+    /// are read 100 at a time. A copy of a letter on an earlier page is listed again.
+    ///
+    /// # Errors
+    /// As [`dead_letters`](Self::dead_letters), and [`Invalid`](ErrorKind::Invalid) if no page ended where
+    /// this one is to start.
+    pub async fn dead_letters_from(
+        &self,
+        queue: &str,
+        filter: &DeadLetterFilter,
+        from: Option<&str>,
+    ) -> Result<DeadLetterPage, Error> {
+        if filter.ids.is_some() || !self.shows_all_jobs() {
+            let text = "there is no further page: the storage shows only the first 32 visible dead letters, or the filter names ids";
+            return match from {
+                None => self.dead_letters(queue, filter).await,
+                Some(_) => Err(Error::new(ErrorKind::Invalid, text)),
+            };
+        }
+        let letters = self.dead_letter_queue(queue).await?;
+        let now = self.now_for(queue, filter).await?;
+        let size = if filter.has_conditions() { FILTERED_PAGE } else { MAX_MESSAGES };
+        let count = if from.is_none() { letters.known_count().await? } else { None };
+        let mut found = FoundLetters::new(queue, usize::MAX);
+        let (mut looked_at, mut next) = (0, from.map(str::to_owned));
+        loop {
+            let page = letters.page(next.as_deref(), size).await?;
+            looked_at += page.looked_at;
+            let selected = page.letters.iter().filter(|letter| filter.selects(letter, now));
+            selected.for_each(|letter| found.add(letter));
+            next = page.next;
+            if next.is_none() || found.matching >= u64::from(MAX_MESSAGES) || looked_at >= MAX_EXAMINED {
+                break;
+            }
+        }
+        let complete = count.is_some_and(|count| looked_at >= count);
+        let next = next.filter(|_| !complete);
+        let mut page = DeadLetterPage { next, ..found.page(looked_at, complete) };
+        Memberships::default().prove(&self.storage, &mut page.letters, None).await?;
+        Ok(page)
     }
 
     /// Examines all dead letters of a queue, and returns the first `limit` that match the filter. Dead
@@ -327,68 +387,4 @@ impl Admin {
 pub(super) fn selecting(filter: &DeadLetterFilter) -> DeadLetterOptions {
     let filter = filter.clone();
     DeadLetterOptions::new().filter_at(move |letter, began| filter.selects(letter, began))
-}
-
-/// The dead letters found so far.
-struct FoundLetters<'q> {
-    queue: &'q str,
-    /// The most dead letters that are kept.
-    limit: usize,
-    letters: Vec<RawJob>,
-    matching: u64,
-    errors: ErrorCounts,
-}
-
-impl<'q> FoundLetters<'q> {
-    fn new(queue: &'q str, limit: usize) -> Self {
-        Self { queue, limit, letters: Vec::new(), matching: 0, errors: ErrorCounts::default() }
-    }
-
-    fn add(&mut self, letter: &DeadLetter) {
-        self.matching += 1;
-        self.errors.add(self.queue, letter);
-        if self.letters.len() < self.limit {
-            self.letters.push(raw(self.queue, letter));
-        }
-    }
-
-    fn page(self, looked_at: u64, complete: bool) -> DeadLetterPage {
-        let (errors, ungrouped) = self.errors.finish();
-        DeadLetterPage {
-            letters: self.letters,
-            matching: self.matching,
-            errors,
-            ungrouped,
-            looked_at,
-            complete,
-            stopped: None,
-        }
-    }
-}
-
-fn raw(queue: &str, letter: &DeadLetter) -> RawJob {
-    let stored = Stored {
-        id: None,
-        text: letter.text_problem().map_or(Ok(letter.raw_text()), Err),
-        dequeue_count: letter.deliveries,
-        next_delivery: None,
-        inserted: None,
-        expires: None,
-        due: None,
-    };
-    let mut job = RawJob::read(queue, JobState::Dead, stored, false);
-    if job.id.is_empty() {
-        job.id.clone_from(&letter.id);
-    }
-    job.inserted = letter.time_text();
-    let dead = job.dead.get_or_insert_with(|| super::RawDeadLetter {
-        reason: letter.reason.to_string(),
-        time: job.inserted.clone(),
-        deliveries: letter.deliveries,
-        worker: letter.worker.clone(),
-        message: letter.message_id().map(str::to_owned),
-        inserted: None,
-    });
-    dead.inserted = letter.inserted();
-    job
 }

@@ -47,6 +47,7 @@ mod dead_letters;
 mod errors;
 mod event;
 mod explain;
+mod found_letters;
 mod given;
 mod groups;
 mod history;

@@ -40,6 +40,8 @@ pub struct PeekedLetters {
     pub letters: Vec<DeadLetter>,
     /// The number of letters, copies included.
     pub looked_at: u64,
+    /// The end of these letters, if there may be more and the storage shows every message.
+    pub next: Option<String>,
 }
 
 /// The letters that a search has found.
@@ -97,10 +99,35 @@ impl DeadLetterQueue {
             Err(e) if e.kind() == StoreErrorKind::QueueNotFound => return Ok(PeekedLetters::default()),
             Err(e) => return Err(e.into()),
         };
-        let mut seen = HashSet::new();
-        let letters = peeked.iter().map(|message| self.shown(message));
+        Ok(self.without_copies(peeked.iter()))
+    }
+
+    /// Reads up to `count` visible letters, from the first or from the [end](PeekedLetters::next) of an
+    /// earlier page, without changing anything. Where the storage does not show every message, these are the
+    /// letters of a [`peek`](Self::peek).
+    pub async fn page(&self, from: Option<&str>, count: u32) -> Result<PeekedLetters, Error> {
+        let Some(index) = &self.core.store().powers().index else { return self.peek().await };
+        let page = match index.messages(&self.name, MessageState::Waiting, from, count).await {
+            Ok(page) => page,
+            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => return Ok(PeekedLetters::default()),
+            Err(e) if e.kind() == StoreErrorKind::InvalidInput && from.is_some() => {
+                let text = "no page of dead letters ended at the place where this one is to begin";
+                return Err(Error::new(ErrorKind::Invalid, text).with_source(e));
+            }
+            Err(e) => return Err(e.into()),
+        };
+        let letters = self.without_copies(page.messages.iter().map(|(message, _)| message));
+        Ok(PeekedLetters { next: page.next, ..letters })
+    }
+
+    fn without_copies<'m>(
+        &self,
+        messages: impl ExactSizeIterator<Item = &'m PeekedMessage>,
+    ) -> PeekedLetters {
+        let (mut seen, looked_at) = (HashSet::new(), messages.len() as u64);
+        let letters = messages.map(|message| self.shown(message));
         let letters = letters.filter(|letter| letter.death.clone().is_none_or(|death| seen.insert(death)));
-        Ok(PeekedLetters { letters: letters.collect(), looked_at: peeked.len() as u64 })
+        PeekedLetters { letters: letters.collect(), looked_at, next: None }
     }
 
     /// Looks at the letters, up to about `max` of each state of their messages, without changing anything,

@@ -12,6 +12,8 @@ const PAGES = {
   queue: "queues/mails",
   "queue-of-films": "queues/films",
   "queue-with-its-keys": "queues/films?groups=1",
+  jobs: "queues/mails/jobs",
+  "delayed-jobs": "queues/mails/jobs?state=delayed",
   "dead-letters": "queues/mails/dead",
   "all-dead-letters": "dead",
   "job-dead": "job?queue=mails&id=mail-1",
@@ -81,6 +83,38 @@ async function withoutScripts(browser) {
     await page.reload();
     return (await page.locator("main").innerText()).includes("3 match");
   });
+  await page.goto(`${base}queues/mails/dead`);
+  await page.getByRole("checkbox", { name: "Select mail-1", exact: true }).check();
+  await page.getByRole("button", { name: /Act on the selected/ }).click();
+  await until("the selected letter", async () => {
+    await page.reload();
+    return (await page.locator("main").innerText()).includes("1 match");
+  });
+}
+
+// One box selects all rows of a page, and a refresh does not take the selection away.
+async function selected(browser) {
+  const page = await open(browser);
+  await page.goto(`${base}queues/mails/dead`);
+  const count = await page.locator("tbody input[name=selected]").count();
+  await page.getByRole("checkbox", { name: "Select all rows of this page" }).check();
+  await page.locator("#stale", { hasText: "updates wait" }).waitFor();
+  check(count > 1 && (await page.locator("tbody input[name=selected]:checked").count()) === count, "not all rows are selected");
+  await page.getByRole("button", { name: /Act on the selected/ }).click();
+  await page.getByText(`${count} match`).waitFor();
+}
+
+// The form of a refused change has what was typed.
+async function refused(browser) {
+  const page = await open(browser);
+  await page.goto(`${base}send?queue=mails`);
+  await page.getByLabel("Kind").fill("mail");
+  await page.getByLabel("Payload (JSON)").fill('{"to": broken}');
+  await page.locator("main").getByRole("button", { name: "Send" }).click();
+  await page.getByRole("button", { name: "Try again" }).waitFor();
+  check((await page.getByLabel("Payload (JSON)").inputValue()) === '{"to": broken}', "the payload is gone");
+  const found = await inspect(page, "a refused change");
+  check(found.length === 0, found.join("\n"));
 }
 
 // A page that is no longer refreshed says so, and the notice of a change is shown once.
@@ -162,7 +196,7 @@ async function forged(browser) {
 }
 
 run(async (browser) => {
-  for (const part of [everywhere, times, keyboard, withoutScripts, stale, typed, over, recovered, forged]) {
+  for (const part of [everywhere, times, keyboard, withoutScripts, stale, typed, selected, refused, over, recovered, forged]) {
     await part(browser);
     // Each visible page holds a connection, and the browser opens six to a server.
     for (const page of browser.contexts().flatMap((context) => context.pages())) await page.goto("about:blank");

@@ -46,6 +46,7 @@ fn documents_of_the_dashboard_match_their_schema() {
     });
     let served = Served::start(&sandbox, &[], &[]);
     for (definition, path) in [
+        ("queue_explanation", "/api/explain?queue=mails"),
         ("jobs", "/api/peek?queue=mails"),
         ("job_page", "/api/jobs?queue=mails&limit=1"),
         ("dead_letters", "/api/dead?queue=mails"),
@@ -66,4 +67,9 @@ fn documents_of_the_dashboard_match_their_schema() {
     let redrive = format!("/do/redrive?plan={}", preview["id"].as_str().unwrap());
     let redrive = operation(&served, &redrive);
     assert_eq!(redrive["outcome"]["open"], 2, "{redrive}");
+    let preview = operation(&served, "/do/preview-jobs?kind=mail");
+    assert_eq!(preview["objects"], "jobs", "{preview}");
+    for change in ["cancel", "run-now"] {
+        operation(&served, &format!("/do/{change}?plan={}", preview["id"].as_str().unwrap()));
+    }
 }

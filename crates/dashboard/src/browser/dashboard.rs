@@ -128,9 +128,9 @@ impl Dashboard {
         /// instead, or the text itself if the hook returns `None`.
         ///
         /// Payloads and checkpoints are shown only after a click, with or without a hook. With a hook, dead
-        /// letters cannot be searched by text or key, because a search would reveal hidden texts. The links of
-        /// groups of errors have digests of the errors, without their numbers and quoted texts: a viewer can
-        /// confirm a guess of such an error.
+        /// letters cannot be searched by text or key, and jobs not by key or error, because a search would
+        /// reveal hidden texts. The links of groups of errors have digests of the errors, without their
+        /// numbers and quoted texts: a viewer can confirm a guess of such an error.
         redact(hook: impl Fn(&Shown<'_>) -> Option<String> + Send + Sync + 'static) => redactor =
             Redactor::new(hook);
 
@@ -161,9 +161,9 @@ impl Dashboard {
         /// dead letters. A server that waits for its connections during shutdown needs this.
         stop_when(token: CancellationToken) => stop;
 
-        /// Runs redrives, purges and previews on `tasks`. During shutdown, close and await the tracker after
-        /// the token of [`stop_when`](Self::stop_when) has fired. Otherwise the end of the runtime interrupts
-        /// a running operation, and its leased dead letters stay hidden for 10 minutes.
+        /// Runs redrives, purges, cancellations and previews on `tasks`. During shutdown, close and await the
+        /// tracker after the token of [`stop_when`](Self::stop_when) has fired. Otherwise the end of the
+        /// runtime interrupts a running operation, and its leased dead letters stay hidden for 10 minutes.
         tasks(tasks: TaskTracker);
     }
 

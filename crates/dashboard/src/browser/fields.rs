@@ -4,9 +4,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 pub(crate) use jobqueue_admin::Given;
+use percent_encoding::percent_decode_str;
 
 use crate::browser::pages::PageError;
 use crate::browser::text::line;
+
+/// The field of the rows that an operator has selected. A form sends it once for each row, with the query
+/// that names the row's job.
+pub(crate) const SELECTED: &str = "selected";
 
 /// The values by name. If a name is given twice, its last value counts.
 #[derive(Debug, Default, Clone)]
@@ -17,8 +22,8 @@ impl Fields {
         Self(values.into_iter().collect())
     }
 
-    /// Returns the fields, each of which must be in `known` and given once. A caller could otherwise believe
-    /// that a misspelt condition had been applied.
+    /// Returns the fields, each of which must be in `known` and given once, except [`SELECTED`]. A caller
+    /// could otherwise believe that a misspelt condition had been applied.
     pub(crate) fn of_known(
         values: impl IntoIterator<Item = (String, String)>,
         known: &[&str],
@@ -27,6 +32,14 @@ impl Fields {
         for (name, value) in values {
             if !known.contains(&name.as_str()) {
                 return Err(format!("`{}` is not a field of this request", line(&name)));
+            }
+            if name == SELECTED
+                && let Some(rows) = fields.0.get_mut(SELECTED)
+            {
+                // A query contains no line break.
+                rows.push('\n');
+                rows.push_str(&value);
+                continue;
             }
             if fields.0.insert(name, value).is_some() {
                 return Err("a field is given twice".to_owned());
@@ -56,6 +69,28 @@ impl Fields {
 
     pub(crate) fn required(&self, name: &str) -> Result<&str, PageError> {
         self.exact(name).ok_or_else(|| PageError::invalid(format!("the field `{name}` is missing")))
+    }
+
+    /// Returns the fields of each selected row.
+    ///
+    /// # Errors
+    /// No row is selected: that does not mean all rows.
+    pub(crate) fn rows(&self) -> Result<Vec<Self>, PageError> {
+        let none = || PageError::invalid("nothing was changed: no row is selected");
+        self.text(SELECTED).ok_or_else(none)?.split('\n').map(Self::of_row).collect()
+    }
+
+    /// Reads the query that names the job of a row.
+    fn of_row(row: &str) -> Result<Self, PageError> {
+        let pair = |pair: &str| {
+            let (name, value) = pair.split_once('=')?;
+            let value = percent_decode_str(value).decode_utf8().ok()?;
+            Some((name.to_owned(), value.into_owned()))
+        };
+        let pairs: Option<Vec<_>> = row.trim().split('&').map(pair).collect();
+        let fields = pairs
+            .and_then(|pairs| Self::of_known(pairs, &["queue", "id", "source", "message", "before"]).ok());
+        fields.ok_or_else(|| PageError::invalid("nothing was changed: a selected row names no job"))
     }
 
     pub(crate) fn number<N: std::str::FromStr>(&self, name: &str) -> Result<Option<N>, PageError> {

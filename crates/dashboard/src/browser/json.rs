@@ -3,13 +3,16 @@
 use axum::Json;
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use jobqueue_admin::{JobFilter, JobState};
+use jobqueue_admin::JobFilter;
 use serde::Serialize;
 use serde_json::json;
 
 use super::app::AuthorizedRequest;
 use super::fields::{Fields, Given};
+use super::pages::dead::letters;
 use super::pages::job::reference;
+use super::pages::job_selection::JobSelection;
+use super::pages::jobs::listed_state;
 use super::pages::selection::Selection;
 use super::pages::{PageError, queue, search, throughput};
 
@@ -66,39 +69,23 @@ pub(crate) async fn peek(request: AuthorizedRequest, fields: Fields) -> Document
     document(&*request.app.reads.get(queue, request.app.admin.peek(queue)).await?)
 }
 
-/// The jobs of a queue in one state that match the filter. `next` of a document is `from` of the document
-/// that continues it.
+/// The jobs of a queue in one state, by default `waiting`, that match the filter. `next` of a document is
+/// `from` of the document that continues it.
 pub(crate) async fn jobs(request: AuthorizedRequest, fields: Fields) -> Document {
     require_texts(&request)?;
-    let (queue, state) = (fields.required("queue")?, state(&fields)?);
+    let (queue, state) = (fields.required("queue")?, listed_state(&fields)?);
     let limit = fields.number::<usize>("limit")?;
     if limit.is_some_and(|limit| !(1..=MAX_JOBS).contains(&limit)) {
         return Err(PageError::invalid(format!("`limit` must be from 1 to {MAX_JOBS}")));
     }
-    let filter = JobFilter::new()
+    let filter = JobSelection::read(&fields, &request.app.redactor)?
+        .filter()
         .from(fields.exact("from").map(str::to_owned))
         .given(limit, JobFilter::limit)
         .given(fields.exact("id"), |filter, id| filter.ids([id]))
-        .given(fields.exact("source"), JobFilter::source)
-        .given(fields.exact("key"), JobFilter::key)
-        .given(fields.text("kind"), JobFilter::kind)
-        .given(fields.exact("error"), JobFilter::error)
-        .given(fields.exact("batch"), JobFilter::batch);
+        .given(fields.exact("source"), JobFilter::source);
     // Not cached, because each mark is read once, and a thousand jobs may be large.
     document(&request.app.reads.get_once(request.app.admin.jobs(queue, state, &filter)).await?)
-}
-
-/// Returns the state of the jobs in a document, by default `waiting`.
-fn state(fields: &Fields) -> Result<JobState, PageError> {
-    match fields.text("state") {
-        None | Some("waiting") => Ok(JobState::Waiting),
-        Some("delayed") => Ok(JobState::Delayed),
-        Some("backing_off") => Ok(JobState::BackingOff),
-        Some("running") => Ok(JobState::Running),
-        Some(_) => {
-            Err(PageError::invalid("`state` must be one of waiting, delayed, backing_off and running"))
-        }
-    }
 }
 
 /// The FIFO groups of a queue.
@@ -108,13 +95,11 @@ pub(crate) async fn groups(request: AuthorizedRequest, fields: Fields) -> Docume
     document(&*request.app.reads.get(queue, request.app.admin.groups(queue)).await?)
 }
 
-/// The first dead letters of a queue that match the filter, and their groups of errors.
+/// A page of the dead letters of a queue that match the filter, and their groups of errors.
 pub(crate) async fn dead(request: AuthorizedRequest, fields: Fields) -> Document {
     require_texts(&request)?;
     let (queue, selection) = (fields.required("queue")?, Selection::read(&fields, &request.app.redactor)?);
-    let key = format!("{queue}{}", selection.query());
-    let work = async { request.app.admin.dead_letters(queue, &selection.filter()).await };
-    document(&*request.app.reads.get(&key, work).await?)
+    document(&*letters(&request, queue, &selection, fields.text("from")).await?)
 }
 
 /// The state of a job, and why it does not run.

@@ -1,19 +1,22 @@
-//! Bulk operations on dead letters. They run in the background, report their progress and can be stopped.
+//! Operations on many dead letters or jobs. They run in the background, report their progress and can be
+//! stopped.
 //!
-//! Only a preview takes a filter. A redrive and a purge take a plan: the jobs of a preview, or one named job.
+//! Only a preview takes a filter. A change takes a plan: the jobs of a preview, or one named job.
 
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
-use jobqueue_admin::{Action, Admin, Bulk, BulkReport, DeadLetterPlan, JobReference, QueueHold};
+use jobqueue::{Error, ErrorKind};
+use jobqueue_admin::{Admin, Bulk, BulkReport, JobReference, QueueHold};
 use jobqueue_storage::sync::lock;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::browser::fields::Given;
+use crate::browser::job_operations::{self, JobChoice, JobReport};
+use crate::browser::operation_spec::{OperationSpec, Verb};
 use crate::browser::pages::PageError;
-use crate::browser::pages::selection::Selection;
 
 /// The maximum number of concurrent operations, without redrives that wait for their canary.
 const MAX_WORKING: usize = 8;
@@ -25,24 +28,34 @@ const MAX_KEPT_BYTES: usize = 250_000_000;
 /// The size of a dead letter in a plan without its id and source, including the overhead of the allocator.
 const LETTER_BYTES: usize = 200;
 
-/// The action on the dead letters.
+/// The report of an operation that has ended.
 #[derive(Debug, Clone)]
-pub(crate) enum Verb {
-    /// Finds the dead letters of a later redrive or purge.
-    Preview,
-    Redrive(DeadLetterPlan),
-    Purge(DeadLetterPlan),
+pub(crate) enum OperationReport {
+    Letters(Arc<BulkReport>),
+    Jobs(Arc<JobReport>),
 }
 
-/// The request of an operator for an operation.
-#[derive(Debug, Clone)]
-pub(crate) struct OperationSpec {
-    pub(crate) verb: Verb,
-    pub(crate) queue: String,
-    pub(crate) selection: Selection,
-    pub(crate) per_second: Option<u32>,
-    /// The number of jobs that a redrive puts back first.
-    pub(crate) canary: Option<u64>,
+impl OperationReport {
+    pub(crate) fn of_letters(&self) -> Option<&BulkReport> {
+        match self {
+            Self::Letters(report) => Some(report),
+            Self::Jobs(_) => None,
+        }
+    }
+
+    pub(crate) fn of_jobs(&self) -> Option<&JobReport> {
+        match self {
+            Self::Jobs(report) => Some(report),
+            Self::Letters(_) => None,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Letters(report) => report_bytes(report),
+            Self::Jobs(report) => report.jobs().iter().map(bytes_of).sum(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -54,7 +67,14 @@ pub(crate) struct OperationProgress {
     /// The reason why these jobs do not begin.
     pub(crate) held_up: Option<QueueHold>,
     /// The report, or the error with which the operation failed; `None` while it runs.
-    pub(crate) ended: Option<Result<Arc<BulkReport>, String>>,
+    pub(crate) ended: Option<Result<OperationReport, String>>,
+}
+
+impl OperationProgress {
+    /// Returns the error with which the operation failed.
+    pub(crate) fn failed(&self) -> Option<&str> {
+        self.ended.as_ref().and_then(|ended| ended.as_ref().err()).map(String::as_str)
+    }
 }
 
 /// An operation that runs or has ended.
@@ -84,58 +104,61 @@ impl Operation {
     /// Returns the approximate size of its plan and its report in bytes.
     fn bytes(&self) -> usize {
         let planned = match &self.spec.verb {
-            Verb::Preview => 0,
-            Verb::Redrive(plan) | Verb::Purge(plan) => {
+            Verb::Preview(None) | Verb::PreviewJobs(JobChoice::Matching(_)) => 0,
+            Verb::Preview(Some(plan)) | Verb::Redrive(plan) | Verb::Purge(plan) => {
                 plan.letters.iter().map(|letter| bytes_of(&letter.job)).sum()
             }
+            Verb::PreviewJobs(JobChoice::Named(plan)) | Verb::Cancel(plan) | Verb::RunNow(plan) => {
+                plan.jobs.iter().map(bytes_of).sum()
+            }
         };
-        planned
-            + self.progress.borrow().ended.iter().flatten().map(|report| report_bytes(report)).sum::<usize>()
+        planned + self.progress.borrow().ended.iter().flatten().map(OperationReport::bytes).sum::<usize>()
     }
 
-    /// Stops it before the next dead letter, if the operator may start an operation of its kind.
-    pub(crate) async fn stop(&self, admin: &Admin) -> Result<(), jobqueue::Error> {
-        let subject = format!("operation {} on dead letters of {}", self.id, self.spec.queue);
-        admin.stop(self.spec.verb.action(), &subject, &self.stop).await
+    /// Stops it before the next dead letter or job, if the operator may start an operation of its kind.
+    pub(crate) async fn stop(&self, admin: &Admin) -> Result<(), Error> {
+        let verb = &self.spec.verb;
+        let subject = format!("operation {} on {} of {}", self.id, verb.objects(), self.spec.queue);
+        admin.stop(verb.action(admin.access()), &subject, &self.stop).await
     }
 
-    async fn run(&self, admin: &Admin) -> Result<BulkReport, jobqueue::Error> {
-        let OperationSpec { verb, queue, selection, per_second, canary } = &self.spec;
+    async fn run(&self, admin: &Admin) -> Result<OperationReport, Error> {
+        let OperationSpec { verb, queue, selection, limit, per_second, canary } = &self.spec;
         let admin = admin.stop_when(self.stop.clone());
         let bulk = match verb {
-            Verb::Preview => admin.redrive(queue).filter(selection.filter()).dry_run(true),
+            Verb::Preview(None) => admin.redrive(queue).filter(selection.filter()).dry_run(true),
+            Verb::Preview(Some(plan)) => admin.redrive(queue).plan(plan.clone()).dry_run(true),
             Verb::Redrive(plan) => admin.redrive(queue).plan(plan.clone()).given(*canary, Bulk::canary),
             Verb::Purge(plan) => admin.purge(queue).plan(plan.clone()),
+            Verb::PreviewJobs(choice) => return self.unless_stopped(choice.find(&admin, queue)).await,
+            Verb::Cancel(plan) => return self.unless_stopped(job_operations::cancel(&admin, plan)).await,
+            Verb::RunNow(plan) => {
+                let report = job_operations::run_now(&admin, plan, &self.stop, |done| {
+                    let total = Some(plan.jobs.len() as u64);
+                    self.progress.send_modify(|progress| (progress.done, progress.total) = (done, total));
+                });
+                return Ok(OperationReport::Jobs(Arc::new(report.await)));
+            }
         };
-        let bulk = bulk.given(*per_second, Bulk::per_second).on_progress(|at| {
+        let bulk = bulk.given(*limit, Bulk::limit).given(*per_second, Bulk::per_second);
+        let bulk = bulk.on_progress(|at| {
             self.progress.send_modify(|progress| {
                 (progress.done, progress.total) = (at.done, at.total);
                 (progress.waits, progress.held_up) = (at.waits, at.held_up);
             });
         });
-        bulk.run().await
-    }
-}
-
-impl Verb {
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Preview => "Preview",
-            Self::Redrive(_) => "Redrive",
-            Self::Purge(_) => "Purge",
-        }
+        Ok(OperationReport::Letters(Arc::new(bulk.run().await?)))
     }
 
-    pub(crate) fn is_preview(&self) -> bool {
-        matches!(self, Self::Preview)
-    }
-
-    pub(crate) fn action(&self) -> Action {
-        match self {
-            Self::Preview => Action::Inspect,
-            Self::Redrive(_) => Action::Redrive,
-            Self::Purge(_) => Action::Purge,
-        }
+    /// Drops `work`, which does not stop by itself, once the operation is to stop.
+    async fn unless_stopped(
+        &self,
+        work: impl Future<Output = Result<JobReport, Error>>,
+    ) -> Result<OperationReport, Error> {
+        let text = "it was stopped by a request; what it had done before stays";
+        let stopped = || Err(Error::new(ErrorKind::Conflict, text));
+        let report = self.stop.run_until_cancelled(work).await.unwrap_or_else(stopped)?;
+        Ok(OperationReport::Jobs(Arc::new(report)))
     }
 }
 
@@ -192,7 +215,7 @@ impl Operations {
         }
         let (running, admin) = (Arc::clone(&operation), admin.clone());
         self.tasks.spawn(async move {
-            let result = running.run(&admin).await.map(Arc::new).map_err(|error| format!("{error:?}"));
+            let result = running.run(&admin).await.map_err(|error| format!("{error:?}"));
             ended();
             running.progress.send_modify(|progress| progress.ended = Some(result));
         });
@@ -237,17 +260,17 @@ fn bytes_of(job: &JobReference) -> usize {
 mod tests {
     use jobqueue::Storage;
     use jobqueue::storage::PutMessage;
-    use jobqueue_admin::{AccessLevel, JobReference};
+    use jobqueue_admin::{AccessLevel, DeadLetterPlan, JobReference};
 
     use super::*;
+    use crate::browser::pages::selection::Selection;
 
     fn admin(operator: &str, storage: Storage) -> Admin {
         Admin::builder(storage).access(AccessLevel::Operate).operator(operator).build()
     }
 
     fn spec(verb: Verb) -> OperationSpec {
-        let (queue, selection) = ("mails".to_owned(), Selection::default());
-        OperationSpec { verb, queue, selection, per_second: None, canary: Some(1) }
+        OperationSpec { canary: Some(1), ..OperationSpec::new(verb, "mails", Selection::default()) }
     }
 
     #[tokio::test]
@@ -285,7 +308,7 @@ mod tests {
         let operations = Operations::new(TaskTracker::new(), CancellationToken::new());
         let start = async || {
             let admin = admin("ada", Storage::memory());
-            let operation = operations.start(&admin, spec(Verb::Preview), || {}).unwrap();
+            let operation = operations.start(&admin, spec(Verb::Preview(None)), || {}).unwrap();
             Operation::watch(&operation).wait_for(|progress| progress.ended.is_some()).await.unwrap();
             operation.id.clone()
         };

@@ -15,9 +15,10 @@ use jobqueue_admin::Action;
 
 use crate::browser::app::{App, AuthorizedRequest};
 use crate::browser::fields::Fields;
+use crate::browser::pages::refused::{SentForm, refused_page};
 use crate::browser::pages::{
-    self, Answer, PageError, batches, dead, enqueue, job, operation, overview, queue, schedules, search,
-    throughput, workers,
+    self, Answer, PageError, batches, dead, enqueue, job, jobs, operation, operation_document, overview,
+    queue, schedules, search, throughput, workers,
 };
 use crate::browser::{assets, guard, json, live};
 use crate::metrics::metrics;
@@ -93,6 +94,7 @@ pub(crate) const PAGES: &[Page] = pages![
     "/overview" => overview::show,
     "/queues/{queue}" => queue::show,
     "/queues/{queue}/dead" => dead::of_queue,
+    "/queues/{queue}/jobs" => jobs::show,
     "/dead" => dead::all,
     "/job" => job::show,
     "/operations/{operation}" => operation::show,
@@ -115,14 +117,14 @@ pub(crate) const DOCUMENTS: &[Document] = documents![
     "/api/peek", ["queue"] => json::peek,
     "/api/jobs", ["queue", "state", "id", "source", "key", "kind", "error", "batch", "from", "limit"] => json::jobs,
     "/api/groups", ["queue"] => json::groups,
-    "/api/dead", ["queue", "kind", "key", "reason", "text", "error", "id", "source", "older", "younger"] => json::dead,
+    "/api/dead", ["queue", "kind", "key", "reason", "text", "error", "id", "source", "older", "younger", "from"] => json::dead,
     "/api/job", ["queue", "id", "source"] => json::job,
     "/api/history", ["queue", "id", "key", "kind", "outcome", "error", "younger", "since", "until"] => json::history,
     "/api/schedules", [] => json::schedules,
     "/api/batches", [] => json::batches,
     "/api/batch", ["id"] => json::batch,
     "/api/leaders", [] => json::leaders,
-    "/api/operation", ["id"] => operation::document,
+    "/api/operation", ["id"] => operation_document::show,
     "/api/throughput", [] => json::throughput,
 ];
 
@@ -133,11 +135,15 @@ pub(crate) const CHANGES: &[Change] = changes![
     "/do/resume", [Resume], ["queue", "shown", "pause"] => queue::resume,
     "/do/settings", [ChangeSettings], ["queue", "name", "value"] => queue::settings_change,
     "/do/send", [Send], ["queue", "kind", "payload", "delay", "version", "key", "id", "source", "contenttype"] => enqueue::send,
-    "/do/cancel", [Cancel], ["queue", "id", "source"] => job::cancel,
+    "/do/cancel", [Cancel], ["plan", "queue", "id", "source"] => job::cancel,
+    "/do/run-now", [RunNow], ["plan", "queue", "id", "source"] => job::run_now,
+    "/do/preview-jobs", [Cancel, RunNow], ["queue", "kind", "key", "error", "batch"] => jobs::preview,
+    "/do/preview-selected-jobs", [Cancel, RunNow], ["queue", "selected"] => jobs::preview_selected,
     "/do/preview", [Inspect], ["queue", "kind", "key", "reason", "text", "error", "id", "source", "older", "younger"] => dead::preview,
-    "/do/redrive", [Redrive], ["plan", "rate", "canary", "queue", "id", "source", "message", "before"] => dead::redrive,
+    "/do/preview-selected", [Inspect], ["queue", "before", "selected"] => dead::preview_selected,
+    "/do/redrive", [Redrive], ["plan", "rate", "limit", "canary", "queue", "id", "source", "message", "before"] => dead::redrive,
     "/do/purge", [Purge], ["plan", "confirm", "queue", "id", "source", "message", "before"] => dead::purge,
-    "/do/stop", [Inspect, Redrive, Purge], ["operation"] => operation::stop,
+    "/do/stop", [Inspect, Redrive, Purge, Cancel, RunNow], ["operation"] => operation::stop,
     "/do/trigger-schedule", [TriggerSchedule], ["schedule"] => schedules::trigger,
     "/do/pause-schedule", [PauseSchedule], ["schedule"] => schedules::pause,
     "/do/resume-schedule", [ResumeSchedule], ["schedule"] => schedules::resume,
@@ -168,8 +174,11 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         let handler = move |request: AuthorizedRequest,
                             Query(query): Query<Pairs>,
                             form: Result<Form<Pairs>, FormRejection>| async move {
-            let answer = apply_change(change, &request, query, form).await;
-            respond(&request, answer)
+            let sent = SentForm::new(change.path, &query, form.as_ref().ok().map(|Form(values)| values));
+            match apply_change(change, &request, query, form).await {
+                Err(error) => refused_page(&request, error, &sent),
+                answer => respond(&request, answer),
+            }
         };
         router = router.route(change.path, post(handler));
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::storage::{GetMessages, Operation, PutMessage, QueueName, StoreErrorKind, UpdateMessage};
-use jobqueue::{JobError, JobInfo, Storage, Worker};
+use jobqueue::{ErrorKind, JobError, JobInfo, Storage, Worker};
 use jobqueue_admin::{AccessLevel, Admin, BulkReport, DeadLetterFilter, JobState, OperatorResult, RawSend};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::Task;
@@ -336,5 +336,34 @@ async fn a_look_is_not_complete_while_others_hold_dead_letters() {
         }
         assert!(admin.search_dead_letters(QUEUE, &all, 10).await.unwrap().complete);
         assert!(admin.purge(QUEUE).filter(none).run().await.unwrap().complete);
+    }
+}
+
+#[tokio::test]
+async fn dead_letters_behind_the_first_are_listed_page_by_page() {
+    for (storage, _folder) in storages().await {
+        let admin = with_dead_letters(&storage, 70).await;
+        let all = DeadLetterFilter::all();
+        for (filter, expected, expected_pages) in
+            [(all.clone(), 70, 3), (DeadLetterFilter::new().text("refused"), 35, 1)]
+        {
+            let (mut found, mut pages, mut from) = (Vec::new(), 0, None);
+            loop {
+                let page = admin.dead_letters_from(QUEUE, &filter, from.as_deref()).await.unwrap();
+                found.extend(page.letters.iter().map(|letter| letter.id.clone()));
+                (pages, from) = (pages + 1, page.next);
+                if from.is_none() {
+                    break;
+                }
+            }
+            found.sort_unstable();
+            found.dedup();
+            assert_eq!(found.len(), expected, "{filter:?}");
+            assert_eq!(pages, expected_pages, "{filter:?}");
+        }
+        let wrong = admin.dead_letters_from(QUEUE, &all, Some("nowhere")).await.unwrap_err();
+        assert_eq!(wrong.kind(), ErrorKind::Invalid);
+        let ids = admin.dead_letters_from(QUEUE, &all.ids(["3"]), Some("nowhere")).await.unwrap_err();
+        assert_eq!(ids.kind(), ErrorKind::Invalid);
     }
 }

@@ -15,6 +15,20 @@
     }
   }
 
+  // The boxes that select all rows of a page work only with this script.
+  function showSelectors(root) {
+    for (const box of root.querySelectorAll("input[data-all]")) {
+      box.hidden = false;
+    }
+  }
+
+  document.addEventListener("change", (event) => {
+    const all = event.target.closest("input[data-all]");
+    for (const box of all ? all.closest("table").querySelectorAll("tbody input[type=checkbox]") : []) {
+      box.checked = all.checked;
+    }
+  });
+
   const place = document.getElementById("stream");
   const button = document.getElementById("updates");
   let paused = false;
@@ -113,6 +127,7 @@
     updated = new Date();
     stale.hidden = true;
     localise(document);
+    showSelectors(document);
   });
   document.addEventListener("htmx:responseError", (event) => isStale(`the dashboard answered with status ${event.detail.xhr.status}`));
   for (const failure of ["htmx:sendError", "htmx:timeout"]) {
@@ -135,5 +150,6 @@
     window.history.replaceState(null, "", here);
   }
   localise(document);
+  showSelectors(document);
   listen();
 })();

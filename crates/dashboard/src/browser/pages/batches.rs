@@ -3,6 +3,7 @@
 use askama::Template;
 use jobqueue_admin::{BatchDetail, BatchOverview, OpenChild};
 
+use super::jobs::may_preview;
 use super::rows::{job_path, shown};
 use super::{Answer, Layout, PageError, part};
 use crate::browser::app::AuthorizedRequest;
@@ -29,6 +30,9 @@ struct Batch<'a> {
     layout: Layout,
     batch: &'a BatchDetail,
     held_up: Vec<Child<'a>>,
+    /// The queue of an open child; empty if none was found.
+    queue: &'a str,
+    may_act: bool,
 }
 
 struct Child<'a> {
@@ -69,5 +73,7 @@ pub(crate) async fn one(request: AuthorizedRequest, fields: Fields) -> Result<An
     }
     let layout = Layout::new(&request, "batches", format!("Batch {}", line(id)));
     let layout = layout.with_look(&look).live(&request, &look);
-    Ok(Answer::Page(Batch { layout, batch: &found, held_up }.render()?))
+    let queue = found.open.iter().find_map(|child| child.queue.as_deref()).unwrap_or_default();
+    let may_act = may_preview(&request);
+    Ok(Answer::Page(Batch { layout, batch: &found, held_up, queue, may_act }.render()?))
 }

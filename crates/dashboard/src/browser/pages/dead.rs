@@ -1,17 +1,23 @@
-//! The pages of dead letters, and the forms that redrive or purge one letter or all that match.
+//! The pages of dead letters, and the forms that redrive or purge one letter, the selected rows or all that
+//! match.
+
+use std::sync::Arc;
 
 use askama::Template;
-use jobqueue_admin::{Action, DeadLetterPlan, PlannedLetter};
+use jobqueue::Error;
+use jobqueue_admin::{Action, DeadLetterPage, DeadLetterPlan, PlannedLetter};
 
 use super::job::reference;
-use super::rows::{ErrorRow, Message};
+use super::operation::Started;
+use super::rows::{ErrorRow, Message, exact_time};
 use super::selection::Selection;
 use super::{Answer, Layout, PageError, operation};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
-use crate::browser::operations::{OperationSpec, Verb};
-use crate::browser::text::{known, line};
+use crate::browser::operation_spec::{OperationSpec, Verb};
+use crate::browser::operations::OperationReport;
+use crate::browser::text::known;
 
 #[derive(Template)]
 #[template(path = "dead_queues.html")]
@@ -36,18 +42,17 @@ struct Dead {
     matching: u64,
     looked_at: u64,
     complete: bool,
+    /// True if the storage shows the dead letters behind the first 32.
+    shows_all: bool,
+    /// The query of the next page.
+    next: Option<String>,
+    /// The time after which no dead letter of the page died.
+    before: Option<String>,
     operations: Vec<Started>,
     may_inspect: bool,
     may_redrive: bool,
     may_purge: bool,
     has_text: bool,
-}
-
-struct Started {
-    id: String,
-    verb: &'static str,
-    operator: String,
-    runs: bool,
 }
 
 pub(crate) async fn all(request: AuthorizedRequest, _: Fields) -> Result<Answer, PageError> {
@@ -64,24 +69,18 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
     let queue = fields.required("queue")?;
     let selection = Selection::read(&fields, &request.app.redactor)?;
     let look = request.app.looks.latest().await?;
-    let filter = selection.filter();
-    let key = format!("{queue}{}", selection.query());
-    let found = request.app.reads.get(&key, request.app.admin.dead_letters(queue, &filter)).await?;
-    let operations = request.app.operations.of_queue(queue);
-    let started = operations.iter().take(5).map(|operation| Started {
-        id: operation.id.clone(),
-        verb: operation.spec.verb.name(),
-        operator: line(&operation.operator),
-        runs: operation.is_running(),
-    });
+    let from = fields.text("from");
+    let found = letters(&request, queue, &selection, from).await?;
     let access = request.admin.access();
     let mut layout = Layout::new(&request, "dead", format!("Dead letters of {queue}"))
         .with_look(&look)
         .noticed(fields.text("done"));
-    // Where the storage shows every message, an id is searched among 10,000 of each state.
-    if fields.exact("id").is_none() {
+    // Where the storage shows every message, an id is searched among 10,000 of each state. A later page may
+    // begin at a letter that is gone.
+    if fields.exact("id").is_none() && from.is_none() {
         layout = layout.live(&request, &look);
     }
+    let newest = found.letters.iter().filter_map(|job| job.dead.as_ref()?.inserted).max();
     let page = Dead {
         layout,
         queue: queue.to_owned(),
@@ -93,7 +92,10 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
         matching: found.matching,
         looked_at: found.looked_at,
         complete: found.complete,
-        operations: started.collect(),
+        shows_all: request.app.admin.shows_all_jobs(),
+        next: found.next.as_deref().map(|next| selection.query_from(next)),
+        before: newest.and_then(exact_time),
+        operations: Started::last(&request, queue, false),
         may_inspect: access.allows(Action::Inspect),
         may_redrive: access.allows(Action::Redrive),
         may_purge: access.allows(Action::Purge),
@@ -103,24 +105,57 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
     Ok(Answer::Page(page.render()?))
 }
 
+/// Returns a page of dead letters, which pages and documents share.
+pub(crate) async fn letters(
+    request: &AuthorizedRequest,
+    queue: &str,
+    selection: &Selection,
+    from: Option<&str>,
+) -> Result<Arc<DeadLetterPage>, Error> {
+    let key = format!("{queue}{}\n{}", selection.query(), from.unwrap_or_default());
+    let work = async { request.app.admin.dead_letters_from(queue, &selection.filter(), from).await };
+    request.app.reads.get(&key, work).await
+}
+
 pub(crate) async fn preview(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let queue = fields.required("queue")?.to_owned();
     let selection = Selection::read(&fields, &request.app.redactor)?;
-    start(&request, OperationSpec { verb: Verb::Preview, queue, selection, per_second: None, canary: None })
+    operation::start(&request, OperationSpec::new(Verb::Preview(None), queue, selection))
+}
+
+/// Previews the selected rows.
+pub(crate) async fn preview_selected(
+    request: AuthorizedRequest,
+    fields: Fields,
+) -> Result<Answer, PageError> {
+    let queue = fields.required("queue")?;
+    let letters: Vec<_> = fields.rows()?.iter().map(letter).collect::<Result<_, _>>()?;
+    let mut plan = DeadLetterPlan::of_jobs(queue, letters);
+    // The storage may not name the messages: then the time keeps out later letters of the same jobs.
+    plan.before = fields.time("before")?;
+    let selection = Selection::of_rows(plan.letters.len());
+    operation::start(&request, OperationSpec::new(Verb::Preview(Some(plan)), queue, selection))
+}
+
+fn letter(fields: &Fields) -> Result<PlannedLetter, PageError> {
+    let letter = PlannedLetter::from(reference(fields)?);
+    Ok(letter.given(fields.exact("message"), PlannedLetter::with_message))
 }
 
 /// Puts back the dead letters of a preview, or the dead letter of one job.
 pub(crate) async fn redrive(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let per_second = fields.number::<u32>("rate")?;
-    if per_second == Some(0) {
+    let limit = fields.number::<u64>("limit")?;
+    if per_second == Some(0) || limit == Some(0) {
         return Err(PageError::invalid(
-            "nothing was changed: a rate is at least 1 a second; leave it empty for no bound",
+            "nothing was changed: a rate is at least 1 a second, and a limit at least 1; leave them empty for no bound",
         ));
     }
     let canary = fields.number::<u64>("canary")?;
     let (plan, selection) = plan(&request, &fields)?;
     let queue = plan.queue.clone();
-    start(&request, OperationSpec { verb: Verb::Redrive(plan), queue, selection, per_second, canary })
+    let spec = OperationSpec::new(Verb::Redrive(plan), queue, selection);
+    operation::start(&request, OperationSpec { limit, per_second, canary, ..spec })
 }
 
 /// Deletes the dead letters of a preview, or the dead letter of one job, if the operator has typed the name
@@ -131,41 +166,26 @@ pub(crate) async fn purge(request: AuthorizedRequest, fields: Fields) -> Result<
     if fields.text("confirm") != Some(&queue) {
         return Err(PageError::invalid("nothing was deleted: the typed name does not match the queue"));
     }
-    start(
-        &request,
-        OperationSpec { verb: Verb::Purge(plan), queue, selection, per_second: None, canary: None },
-    )
+    operation::start(&request, OperationSpec::new(Verb::Purge(plan), queue, selection))
 }
 
 /// Returns the dead letters that a preview has found, with its filter. Without a preview, returns the dead
 /// letter of the named job.
 fn plan(request: &AuthorizedRequest, fields: &Fields) -> Result<(DeadLetterPlan, Selection), PageError> {
     let Some(preview) = fields.text("plan") else {
-        let (job, selection) = (reference(fields)?, Selection::read(fields, &request.app.redactor)?);
-        let queue = job.queue.clone();
-        let letter = PlannedLetter::from(job).given(fields.exact("message"), PlannedLetter::with_message);
-        let mut plan = DeadLetterPlan::of_jobs(queue, [letter]);
+        let (letter, selection) = (letter(fields)?, Selection::read(fields, &request.app.redactor)?);
+        let mut plan = DeadLetterPlan::of_jobs(letter.job.queue.clone(), [letter]);
         plan.before = fields.time("before")?;
         return Ok((plan, selection));
     };
     let operation = operation::find(request, preview)?;
     match (&operation.spec.verb, operation.progress().ended) {
-        (Verb::Preview, Some(Ok(report))) => Ok((report.plan(), operation.spec.selection.clone())),
-        (Verb::Preview, _) => {
+        (Verb::Preview(_), Some(Ok(OperationReport::Letters(report)))) => {
+            Ok((report.plan(), operation.spec.selection.clone()))
+        }
+        (Verb::Preview(_), _) => {
             Err(PageError::invalid("nothing was changed: the preview has found nothing yet"))
         }
-        _ => Err(PageError::invalid("nothing was changed: this operation is not a preview")),
+        _ => Err(PageError::invalid("nothing was changed: this operation is not a preview of dead letters")),
     }
-}
-
-fn start(request: &AuthorizedRequest, spec: OperationSpec) -> Result<Answer, PageError> {
-    request.admin.require(spec.verb.action(), &format!("dead letters of {}", spec.queue))?;
-    let app = std::sync::Arc::downgrade(&request.app);
-    let ended = move || {
-        if let Some(app) = app.upgrade() {
-            app.changed();
-        }
-    };
-    let operation = request.app.operations.start(&request.admin, spec, ended)?;
-    Ok(Answer::Go(format!("operations/{}", operation.id)))
 }

@@ -9,7 +9,7 @@ use jobqueue_admin::{
 use super::rows::{Run, job_query, letter_query, redacted, shown};
 use super::search::until;
 use super::timeline::{Moment, moments};
-use super::{Answer, Layout, PageError, part};
+use super::{Answer, Layout, PageError, jobs, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
@@ -60,6 +60,7 @@ struct JobPage {
     payload: Option<Content>,
     checkpoint: Option<Content>,
     may_cancel: bool,
+    may_run_now: bool,
     may_redrive: bool,
     may_purge: bool,
     may_copy: bool,
@@ -136,6 +137,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         payload,
         checkpoint,
         may_cancel: access.allows(Action::Cancel) && can_be_cancelled(&found),
+        may_run_now: access.allows(Action::RunNow) && waits_for_a_time(&found) && admin.shows_all_jobs(),
         may_redrive: access.allows(Action::Redrive),
         may_purge: access.allows(Action::Purge),
         may_copy: access.allows(Action::Send) && !request.app.redactor.hides(),
@@ -185,6 +187,10 @@ fn can_be_cancelled(found: &Explanation) -> bool {
         _ => found.place == JobPlace::Unseen,
     };
     !found.has_ended && may_be_another
+}
+
+fn waits_for_a_time(found: &Explanation) -> bool {
+    matches!(found.place, JobPlace::Delayed | JobPlace::BackingOff)
 }
 
 /// Returns whether the history has the end of this job, and not only the end of an earlier job with its id.
@@ -336,10 +342,25 @@ fn hexadecimal(bytes: &[u8]) -> (String, usize) {
     (text, bytes.len().saturating_sub(MAX_BYTES))
 }
 
+/// Cancels the jobs of a preview, or one job.
 pub(crate) async fn cancel(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
+    if let Some(preview) = fields.text("plan") {
+        return jobs::cancel(&request, preview);
+    }
     let job = reference(&fields)?;
     let job = request.admin.identify(&job).await?;
     let report = request.admin.cancel(&job).await?;
     let done = if report.workers > 0 { "cancel" } else { "cancel-unserved" };
     Ok(Answer::Go(format!("{}&done={done}", path(&job))))
+}
+
+/// Makes the jobs of a preview due now, or one job.
+pub(crate) async fn run_now(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
+    if let Some(preview) = fields.text("plan") {
+        return jobs::run_now(&request, preview);
+    }
+    let job = reference(&fields)?;
+    let made = request.admin.run_now(&job).await?;
+    let done = if made.is_some() { "due" } else { "not-delayed" };
+    Ok(Answer::Go(format!("{}&done={done}", path(&made.unwrap_or(job)))))
 }

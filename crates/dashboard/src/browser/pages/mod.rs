@@ -5,9 +5,14 @@ pub(crate) mod dead;
 pub(crate) mod enqueue;
 pub(crate) mod holdup;
 pub(crate) mod job;
+mod job_operation;
+pub(crate) mod job_selection;
+pub(crate) mod jobs;
 pub(crate) mod operation;
+pub(crate) mod operation_document;
 pub(crate) mod overview;
 pub(crate) mod queue;
+pub(crate) mod refused;
 pub(crate) mod rows;
 pub(crate) mod schedules;
 pub(crate) mod search;
@@ -277,11 +282,13 @@ fn notice(code: &str) -> Option<&'static str> {
             "The cancellation was requested. No worker with a record serves the queue: the next one to start handles it, and one without a record \
              runs the job to its end."
         }
+        "due" => "The job is due now: a worker with a free slot takes it.",
+        "not-delayed" => "Nothing was changed: the job was not waiting for a time.",
         "triggered" => "Requested. The leading worker sends the job within 30 seconds.",
         "triggered-without-leader" => {
             "Requested. No worker leads the schedule now: the job is sent when one does."
         }
-        "stopping" => "It stops after the dead letters that it is processing: at most 16.",
+        "stopping" => "It stops after what it is processing: at most 16 dead letters, or one job.",
         _ => return None,
     })
 }

@@ -1,27 +1,23 @@
-//! The page of a bulk operation: its progress, its report, and after a preview the forms to act on its dead
-//! letters.
+//! The page of an operation on dead letters: its progress, its report, and after a preview the forms to act
+//! on its dead letters.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use askama::Template;
 use jobqueue_admin::{Action, BulkReport, JobReference, PlanOutcome, SkippedJob};
-use serde_json::{Value, json};
 
 use super::rows::{ErrorRow, job_path, shown};
-use super::{Answer, Layout, PageError};
+use super::{Answer, Layout, PageError, job_operation};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::filters;
-use crate::browser::json;
-use crate::browser::operations::{Operation, OperationProgress, OperationSpec, Verb};
+use crate::browser::operation_spec::{OperationSpec, Verb};
+use crate::browser::operations::{Operation, OperationProgress, OperationReport};
 use crate::browser::redact::Field;
 use crate::browser::text::{amount, line};
 
 /// The maximum number of jobs that each list of the page names.
 const MAX_NAMED: usize = 100;
-/// The maximum number of jobs in each list of the document: a plan may have millions.
-const MAX_DOCUMENTED: usize = 1_000;
 
 #[derive(Template)]
 #[template(path = "operation.html")]
@@ -31,6 +27,9 @@ struct OperationPage<'a> {
     spec: &'a OperationSpec,
     progress: &'a OperationProgress,
     runs: bool,
+    /// The error with which the operation failed.
+    failed: Option<&'a str>,
+    report: Option<&'a BulkReport>,
     /// The errors of a preview's dead letters.
     errors: Vec<ErrorRow>,
     /// The number of groups of errors that are not shown.
@@ -53,6 +52,9 @@ struct OperationPage<'a> {
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
     let operation = find(&request, fields.required("operation")?)?;
+    if operation.spec.verb.is_of_jobs() {
+        return job_operation::show(&request, &operation, fields.text("done")).await;
+    }
     let look = request.app.looks.latest().await?;
     let (progress, spec) = (operation.progress(), &operation.spec);
     let access = request.admin.access();
@@ -63,7 +65,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     if runs {
         layout = layout.live(&request, &look).on(&operation.id);
     }
-    let report = progress.ended.iter().flatten().next();
+    let report = progress.ended.iter().flatten().find_map(OperationReport::of_letters);
     let errors = report.map(|report| report.errors.as_slice()).unwrap_or_default();
     let outcome = match (&spec.verb, report) {
         (Verb::Redrive(_), Some(report)) => Some(outcome_of(&request, &operation.id, report).await),
@@ -72,18 +74,15 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let stopped = report.and_then(|report| report.stopped.as_deref());
     let stopped = stopped.map(|why| shown(&request, &spec.queue, "", Field::Error, why));
     let known = outcome.as_deref().and_then(|outcome| outcome.as_ref().ok());
-    let died = known.iter().flat_map(|outcome| &outcome.dead_again).take(MAX_NAMED).map(|died| {
-        let JobReference { queue, source, id, .. } = &died.job;
-        let error = shown(&request, queue, "", Field::Error, died.error.as_deref().unwrap_or("-"));
-        (job_path(queue, source.as_deref().unwrap_or_default(), id), line(id), error)
-    });
-    let died = died.collect();
-    let skipped = progress.ended.iter().flatten().flat_map(|report| &report.skipped).take(MAX_NAMED);
+    let died = known.map(|outcome| died_again(&request, &spec.queue, outcome)).unwrap_or_default();
+    let skipped = report.into_iter().flat_map(|report| &report.skipped).take(MAX_NAMED);
     let page = OperationPage {
         layout,
         operation: &operation,
         spec,
         runs,
+        failed: progress.failed(),
+        report,
         errors: ErrorRow::all(&request, &spec.queue, &spec.selection, errors),
         more_errors: ErrorRow::unshown(errors),
         ungrouped: report.map_or(0, |report| report.ungrouped),
@@ -94,7 +93,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         stopped,
         outcome,
         died,
-        may_stop: runs && access.allows(spec.verb.action()),
+        may_stop: runs && access.allows(spec.verb.action(access)),
         may_inspect: access.allows(Action::Inspect),
         may_redrive: access.allows(Action::Redrive),
         may_purge: access.allows(Action::Purge),
@@ -102,61 +101,27 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
-/// The operation as JSON, with the progress, the report, and the outcome of a redrive that has ended.
-pub(crate) async fn document(request: AuthorizedRequest, fields: Fields) -> json::Document {
-    json::require_texts(&request)?;
-    let operation = find(&request, fields.required("id")?)?;
-    let (progress, spec) = (operation.progress(), &operation.spec);
-    let report = progress.ended.iter().flatten().next();
-    let outcome = match (&spec.verb, report) {
-        (Verb::Redrive(_), Some(report)) => Some(outcome_of(&request, &operation.id, report).await),
-        _ => None,
-    };
-    let outcome = outcome.as_deref().map(Result::as_ref);
-    let filter: BTreeMap<_, _> = spec.selection.fields().into_iter().collect();
-    let started = jiff::Timestamp::try_from(operation.started).ok().map(|at| at.to_string());
-    json::document(&json!({
-        "id": operation.id,
-        "verb": spec.verb.name().to_ascii_lowercase(),
-        "queue": spec.queue,
-        "filter": filter,
-        "per_second": spec.per_second,
-        "canary": spec.canary,
-        "operator": operation.operator,
-        "started": started,
-        "done": progress.done,
-        "total": progress.total,
-        "waits": progress.waits,
-        "held_up": progress.held_up,
-        "ended": progress.ended.is_some(),
-        "problem": progress.ended.as_ref().and_then(|ended| ended.as_ref().err()),
-        "report": report.map(|report| report_document(report)),
-        "outcome": outcome.and_then(Result::ok),
-        "outcome_problem": outcome.and_then(Result::err),
-    }))
+/// An operation, as the lists of dead letters and of jobs name it.
+pub(super) struct Started {
+    pub(super) id: String,
+    pub(super) verb: &'static str,
+    pub(super) operator: String,
+    pub(super) runs: bool,
 }
 
-/// Returns a report with the first jobs of its lists, and the number of jobs that it leaves out.
-fn report_document(report: &BulkReport) -> Value {
-    let left_out = |listed: usize| listed.saturating_sub(MAX_DOCUMENTED);
-    json!({
-        "count": report.count,
-        "jobs": report.jobs.iter().take(MAX_DOCUMENTED).collect::<Vec<_>>(),
-        "more_jobs": left_out(report.jobs.len()),
-        "errors": report.errors,
-        "ungrouped": report.ungrouped,
-        "skipped": report.skipped.iter().take(MAX_DOCUMENTED).collect::<Vec<_>>(),
-        "more_skipped": left_out(report.skipped.len()),
-        "waited_for": report.waited_for,
-        "left": report.left,
-        "newer": report.newer,
-        "copies": report.copies,
-        "payloads_left": report.payloads_left,
-        "missing": report.missing,
-        "unseen": report.unseen,
-        "complete": report.complete,
-        "stopped": report.stopped,
-    })
+impl Started {
+    /// Returns the last operations on the jobs or on the dead letters of a queue.
+    pub(super) fn last(request: &AuthorizedRequest, queue: &str, of_jobs: bool) -> Vec<Self> {
+        let all = request.app.operations.of_queue(queue);
+        let wanted = all.iter().filter(|operation| operation.spec.verb.is_of_jobs() == of_jobs);
+        let started = wanted.take(5).map(|operation| Self {
+            id: operation.id.clone(),
+            verb: operation.spec.verb.name(),
+            operator: line(&operation.operator),
+            runs: operation.is_running(),
+        });
+        started.collect()
+    }
 }
 
 /// Returns a text about the dead letters that the operation left unchanged.
@@ -164,8 +129,22 @@ fn rest_of(report: &BulkReport) -> String {
     report.rest_text(amount)
 }
 
+/// Returns the jobs that died again, each with its path, id and error.
+fn died_again(
+    request: &AuthorizedRequest,
+    queue: &str,
+    outcome: &PlanOutcome,
+) -> Vec<(String, String, String)> {
+    let died = outcome.dead_again.iter().take(MAX_NAMED).map(|died| {
+        let JobReference { queue: of_job, source, id, .. } = &died.job;
+        let error = shown(request, queue, "", Field::Error, died.error.as_deref().unwrap_or("-"));
+        (job_path(of_job, source.as_deref().unwrap_or_default(), id), line(id), error)
+    });
+    died.collect()
+}
+
 /// Finds the outcome of the jobs that a redrive has put back. If this fails, the page still shows the report.
-async fn outcome_of(
+pub(super) async fn outcome_of(
     request: &AuthorizedRequest,
     operation: &str,
     report: &BulkReport,
@@ -183,6 +162,20 @@ pub(super) fn find(request: &AuthorizedRequest, id: &str) -> Result<Arc<Operatio
         )
     };
     request.app.operations.find(id).ok_or_else(missing)
+}
+
+/// Starts an operation, and shows its page. Requires the right to its action.
+pub(super) fn start(request: &AuthorizedRequest, spec: OperationSpec) -> Result<Answer, PageError> {
+    let action = spec.verb.action(request.admin.access());
+    request.admin.require(action, &format!("{} of {}", spec.verb.objects(), spec.queue))?;
+    let app = Arc::downgrade(&request.app);
+    let ended = move || {
+        if let Some(app) = app.upgrade() {
+            app.changed();
+        }
+    };
+    let operation = request.app.operations.start(&request.admin, spec, ended)?;
+    Ok(Answer::Go(format!("operations/{}", operation.id)))
 }
 
 /// Stops an operation. Requires the right to its action.

@@ -1,5 +1,7 @@
 //! Rows that several pages show: running jobs, messages, and groups of errors.
 
+use std::time::SystemTime;
+
 use jobqueue_admin::{ErrorGroup, RawJob, RunningJob, WorkerOverview};
 
 use super::selection::Selection;
@@ -26,12 +28,16 @@ pub(crate) fn letter_query(job: &RawJob) -> String {
         Some((Some(message), _)) => format!("&message={}", encoded(message)),
         // The letter names no message. A later letter of its job is excluded by its time.
         Some((None, Some(inserted))) => {
-            let inserted = jiff::Timestamp::try_from(inserted).map(|time| time.to_string());
-            inserted.map_or_else(|_| String::new(), |time| format!("&before={}", encoded(&time)))
+            exact_time(inserted).map_or_else(String::new, |time| format!("&before={}", encoded(&time)))
         }
         _ => String::new(),
     };
     job_query(&job.queue, &job.source, &job.id) + &letter
+}
+
+/// Returns a time as a form and an address hold it, with its fractions of a second.
+pub(crate) fn exact_time(time: SystemTime) -> Option<String> {
+    jiff::Timestamp::try_from(time).ok().map(|time| time.to_string())
 }
 
 /// Returns a text of a job in one line, redacted by the embedding program. `kind` is empty if it is unknown.
@@ -111,6 +117,8 @@ pub(crate) struct Message {
     pub(crate) kind: String,
     pub(crate) attempts: u32,
     pub(crate) inserted: Option<When>,
+    /// The time at which the message becomes visible.
+    pub(crate) due: Option<When>,
     pub(crate) error: String,
     pub(crate) reason: String,
     pub(crate) died: Option<When>,
@@ -132,6 +140,7 @@ impl Message {
             kind: line(&job.kind),
             attempts: job.attempts,
             inserted: job.inserted.as_deref().map(When::read),
+            due: job.due.as_deref().map(When::read),
             error: error.map(|error| shown(Field::Error, error)).unwrap_or_default(),
             reason: job.dead.as_ref().map(|dead| line(&dead.reason)).unwrap_or_default(),
             died: job.dead.as_ref().and_then(|dead| dead.time.as_deref()).map(When::read),

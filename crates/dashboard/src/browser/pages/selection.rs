@@ -14,9 +14,20 @@ const FIELDS: [&str; 9] = ["kind", "key", "reason", "text", "error", "id", "sour
 pub(crate) struct Selection {
     fields: Fields,
     filter: DeadLetterFilter,
+    /// The number of rows that the operator has selected instead of a filter.
+    rows: Option<usize>,
 }
 
 impl Selection {
+    /// Returns the selection of a number of rows, which a plan names.
+    pub(crate) fn of_rows(rows: usize) -> Self {
+        Self { rows: Some(rows), ..Self::default() }
+    }
+
+    pub(crate) fn rows(&self) -> Option<usize> {
+        self.rows
+    }
+
     pub(crate) fn read(fields: &Fields, redactor: &Redactor) -> Result<Self, PageError> {
         if redactor.hides() && (fields.text("text").is_some() || fields.exact("key").is_some()) {
             let text = "texts are hidden here, so dead letters cannot be searched by text or key";
@@ -39,7 +50,7 @@ impl Selection {
             _ => fields.text(name),
         };
         let given = FIELDS.into_iter().filter_map(|name| Some((name.to_owned(), value(name)?.to_owned())));
-        Ok(Self { fields: Fields::new(given), filter })
+        Ok(Self { fields: Fields::new(given), filter, rows: None })
     }
 
     /// Returns the filter for the admin core. Without fields it selects all dead letters.
@@ -61,6 +72,11 @@ impl Selection {
         query(self.fields().into_iter())
     }
 
+    /// Returns the query of the page of these dead letters that starts at `from`.
+    pub(crate) fn query_from<'s>(&'s self, from: &'s str) -> String {
+        query(self.fields().into_iter().chain([("from", from)]))
+    }
+
     /// Returns the query that selects the dead letters with one error among these.
     pub(crate) fn query_of_error<'s>(&'s self, fingerprint: &'s str) -> String {
         let others = self.fields().into_iter().filter(|(name, _)| *name != "error");
@@ -68,7 +84,8 @@ impl Selection {
     }
 }
 
-fn query<'s>(fields: impl Iterator<Item = (&'s str, &'s str)>) -> String {
+/// Returns fields as a query with its question mark; empty without fields.
+pub(crate) fn query<'s>(fields: impl Iterator<Item = (&'s str, &'s str)>) -> String {
     let pairs: Vec<_> = fields.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
     if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
 }

@@ -1,6 +1,6 @@
 //! The JSON documents for programs: waiting jobs, groups, batches, leaders and operations.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use jobqueue::Storage;
@@ -97,6 +97,40 @@ async fn operation_has_a_document_with_its_report_and_its_outcome() {
     assert_eq!(done["report"]["more_jobs"], 0, "{done}");
     assert!(done["outcome"].is_object() && done["outcome_problem"].is_null(), "{done}");
     assert_eq!(browser.get("/api/operation?id=none").await.status, StatusCode::NOT_FOUND);
+}
+
+/// Waits until an operation has ended, and returns its document.
+async fn reported(browser: &Browser, id: &str) -> Value {
+    let started = Instant::now();
+    loop {
+        let operation = read(browser, &format!("/api/operation?id={id}")).await;
+        if operation["ended"] == true {
+            return operation;
+        }
+        assert!(started.elapsed() < Duration::from_secs(60), "{operation}");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn operation_on_jobs_has_a_document_with_its_report() {
+    let browser = Browser::operating(&waiting().await);
+    let preview = browser.post("/do/preview-jobs", &[("queue", "mails"), ("key", "ada")]).await;
+    let plan = operation(&preview);
+    let found = reported(&browser, plan).await;
+    assert_eq!(found["verb"], "preview", "{found}");
+    assert_eq!(found["objects"], "jobs", "{found}");
+    assert_eq!(found["filter"]["key"], "ada", "{found}");
+    assert_eq!(found["report"]["count"], 2, "{found}");
+    let run = browser.post("/do/run-now", &[("plan", plan)]).await;
+    let due = reported(&browser, operation(&run)).await;
+    assert_eq!(due["verb"], "run_now", "{due}");
+    assert_eq!(due["report"]["unchanged"], 2, "{due}");
+    let cancel = browser.post("/do/cancel", &[("plan", plan)]).await;
+    let cancelled = reported(&browser, operation(&cancel)).await;
+    assert_eq!(cancelled["verb"], "cancellation", "{cancelled}");
+    assert_eq!(cancelled["report"]["jobs"].as_array().unwrap().len(), 2, "{cancelled}");
+    assert_eq!(cancelled["report"]["workers"], 0, "{cancelled}");
 }
 
 // A hook applies to pages only, so a document would show what the hook hides.

@@ -2,10 +2,12 @@
 
 mod changes;
 mod documents;
+mod forms;
 mod holdup;
 mod hostile;
 mod letters;
 mod links;
+mod lists;
 mod outages;
 mod pauses;
 mod searching;

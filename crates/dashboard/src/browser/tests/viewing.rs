@@ -236,7 +236,13 @@ async fn documents_have_the_content_of_the_pages() {
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{path}: {}", answer.text);
     }
     let hiding = Browser::new(Dashboard::new(operate(&storage)).redact(|_| None));
-    for path in ["/api/workers", "/api/dead?queue=mails", "/api/job?queue=mails&id=dead", "/api/history"] {
+    for path in [
+        "/api/workers",
+        "/api/dead?queue=mails",
+        "/api/jobs?queue=mails",
+        "/api/job?queue=mails&id=dead",
+        "/api/history",
+    ] {
         assert_eq!(hiding.get(path).await.status, StatusCode::FORBIDDEN, "{path}");
     }
     assert_eq!(hiding.get("/api/queues").await.status, StatusCode::OK);
