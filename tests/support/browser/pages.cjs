@@ -2,7 +2,7 @@
 "use strict";
 
 const http = require("node:http");
-const { check, inspect, open, picture, run, until } = require("./browser.cjs");
+const { check, inspect, open, picture, run, tables, until } = require("./browser.cjs");
 
 const base = process.env.BASE;
 const harmful = encodeURIComponent(process.env.HARMFUL_ID);
@@ -29,15 +29,15 @@ const PAGES = {
 };
 
 async function everywhere(browser) {
-  const light = await open(browser);
+  const light = await open(browser, { viewport: { width: 1280, height: 800 } });
   const dark = await open(browser, { viewport: { width: 390, height: 844 }, colorScheme: "dark", isMobile: true, deviceScaleFactor: 2 });
   const found = [];
   for (const [name, path] of Object.entries(PAGES)) {
     await light.goto(base + path);
-    found.push(...(await inspect(light, name)));
+    found.push(...(await inspect(light, name)), ...(await tables(light)).map((text) => `${name}: ${text}`));
     if (["overview", "dead-letters", "schedules"].includes(name)) await picture(light, name);
     await dark.goto(base + path);
-    found.push(...(await inspect(dark, `${name}, dark and narrow`)));
+    found.push(...(await inspect(dark, `${name}, dark and narrow`)), ...(await tables(dark)).map((text) => `${name} on a phone: ${text}`));
     const width = await dark.evaluate(() => document.documentElement.scrollWidth);
     if (width > 390) found.push(`${name} is ${width} px wide on a phone`);
     if (name === "overview") await picture(dark, "phone");

@@ -72,7 +72,7 @@ async fn queue_whose_keys_are_held_up_shows_the_age_of_the_job_that_backs_off() 
     let all = all.map(|(name, storage)| (name, Dashboard::new(operator(storage))));
     let joined = Dashboard::join(all).unwrap();
     let (_, _, page) = get(&joined, "/").await;
-    assert!(page.contains("<td class=\"n\">1h 0m (backs off)</td>"), "{page}");
+    assert!(page.contains("data-label=\"Oldest\">1h 0m (backs off)</td>"), "{page}");
     let (_, rows) = get_json(&joined, "/api/storages").await;
     let prod = rows["storages"].as_array().unwrap().iter().find(|row| row["name"] == "prod").unwrap();
     assert!(prod["oldest_seconds"].as_f64().unwrap() >= 3_610.0, "{rows}");
