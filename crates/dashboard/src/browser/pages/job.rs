@@ -15,7 +15,7 @@ use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
 use crate::browser::looks::Look;
 use crate::browser::redact::Field;
-use crate::browser::text::{When, amount, beginning, block, error_text, indented, line};
+use crate::browser::text::{Timed, When, amount, beginning, block, error_text, indented, line};
 
 /// The maximum number of ends of the job that the page shows.
 const MAX_ENDS: usize = 20;
@@ -35,8 +35,8 @@ struct JobPage {
     letter: String,
     path: String,
     place: &'static str,
-    summary: String,
-    reasons: Vec<(&'static str, String)>,
+    summary: Timed,
+    reasons: Vec<(&'static str, Timed)>,
     runs: Vec<Run>,
     facts: Vec<(&'static str, String)>,
     batch: Option<(String, String)>,
@@ -54,7 +54,7 @@ struct JobPage {
     /// The seconds for which an open page is still refreshed, if the job is gone and has no end in the
     /// journal.
     again: Option<u64>,
-    cancellation: Option<String>,
+    cancellation: Option<Timed>,
     payload: Option<Content>,
     checkpoint: Option<Content>,
     may_cancel: bool,
@@ -129,7 +129,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         again,
         cancellation: Some(&found.cancellation)
             .filter(|state| **state != Cancellation::None)
-            .map(|state| line(&state.to_string())),
+            .map(|state| Timed::of(&line(&state.to_string()))),
         payload,
         checkpoint,
         may_cancel: access.allows(Action::Cancel) && can_be_cancelled(&found),
@@ -195,9 +195,9 @@ fn place_and_reasons(
     request: &AuthorizedRequest,
     found: &Explanation,
     has_ended: bool,
-) -> (&'static str, String, Vec<(&'static str, String)>) {
+) -> (&'static str, Timed, Vec<(&'static str, Timed)>) {
     if has_ended {
-        return ("ended", "It has ended; see the history.".to_owned(), Vec::new());
+        return ("ended", Timed::of("It has ended; see the history."), Vec::new());
     }
     let reasons = found.reasons.iter().map(|reason| (reason.code, explained(request, found, &reason.text)));
     (place(found.place), explained(request, found, &found.summary), reasons.collect())
@@ -216,10 +216,10 @@ fn place(place: JobPlace) -> &'static str {
 }
 
 /// Returns a sentence about the job, which may quote its last error.
-fn explained(request: &AuthorizedRequest, found: &Explanation, text: &str) -> String {
+fn explained(request: &AuthorizedRequest, found: &Explanation, text: &str) -> Timed {
     let of_message = found.message.as_ref().map(|message| message.kind.as_str());
     let kind = of_message.or(found.run.as_ref().map(|run| run.kind.as_str())).unwrap_or_default();
-    shown(request, &found.job.queue, kind, Field::Error, text)
+    Timed::of(&shown(request, &found.job.queue, kind, Field::Error, text))
 }
 
 fn runs(request: &AuthorizedRequest, look: &Look, found: &Explanation) -> Vec<Run> {
