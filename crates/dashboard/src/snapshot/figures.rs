@@ -20,8 +20,8 @@ pub struct QueueFigures {
     /// is not over. Jobs that wait for another job of their key, or for a limit of their kind, are included,
     /// because storages do not distinguish them.
     pub waiting: u64,
-    /// The invisible messages that are not known to run: delayed, between two attempts, just fetched, or
-    /// fetched by a worker without a record.
+    /// The invisible messages that are not known to run: delayed, backing off, just fetched, or fetched by a
+    /// worker without a record.
     pub hidden: u64,
     /// The seconds since the oldest receivable message became due, or was inserted if the storage does not
     /// show when it became due. On databases, jobs that wait for another job of their key do not count: 0 if

@@ -208,7 +208,7 @@ fn place(place: JobPlace) -> &'static str {
         JobPlace::Running => "running",
         JobPlace::Waiting => "waiting",
         JobPlace::Delayed => "delayed",
-        JobPlace::BackingOff => "between two attempts",
+        JobPlace::BackingOff => "backing off",
         JobPlace::Ended => "ended",
         JobPlace::Dead => "dead",
         _ => "not seen",
