@@ -49,6 +49,12 @@ fn running_job_is_shown_with_its_progress_and_cancelled() {
     let table = sandbox.ok(&["workers", "--jobs"]);
     assert!(table.contains("the worker") && table.contains("1/3 writing to 0@example.org"), "{table}");
     assert!(sandbox.ok(&["workers"]).contains("mails"));
+    // newcomers, O14
+    let explained = sandbox.ok(&["explain", "mails", &job]);
+    assert!(explained.contains("\n  worker the worker, attempt 1 of "), "{explained}");
+    let explained = sandbox.json(&["explain", "mails", &job]);
+    check("explanation", &explained);
+    assert_eq!(explained["worker_name"], "the worker");
 
     check("cancellation", &sandbox.json(&["cancel", "mails", &job, "--status"]));
     let report = sandbox.json(&["cancel", "mails", &job]);
