@@ -37,7 +37,7 @@ actions! {
     Send = "send";
     /// Cancelling a job.
     Cancel = "cancel";
-    /// Making a job due now that is delayed or waits between two attempts.
+    /// Making a job due now that is delayed or backing off.
     RunNow = "run_now";
     /// Pausing a queue.
     Pause = "pause";

@@ -216,9 +216,9 @@ impl Admin {
         }
     }
 
-    /// Makes a job due now that is delayed or waits between two attempts. A job that waits for another of its
-    /// key then runs as soon as its turn comes. Returns the job with its sender, or `None` if there is no
-    /// such job: it waits for no time, runs, or has ended.
+    /// Makes a job due now that is delayed or backing off. A job that waits for another of its key then runs
+    /// as soon as its turn comes. Returns the job with its sender, or `None` if there is no such job: it
+    /// waits for no time, runs, or has ended.
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden) unless [`Action::RunNow`] is allowed;

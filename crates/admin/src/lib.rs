@@ -53,6 +53,7 @@ mod groups;
 mod history;
 mod in_time;
 mod job;
+mod job_counts;
 mod jobs;
 mod leaders;
 mod membership;
@@ -107,6 +108,7 @@ pub use history::{HistoryFilter, HistoryPage, HistoryRecord};
 #[doc(hidden)]
 pub use job::senders_text;
 pub use job::{JobReference, JobState, RawBatch, RawDeadLetter, RawDeferral, RawJob};
+pub use job_counts::JobCounts;
 pub use jobs::{JobFilter, JobPage};
 pub use leaders::LeaderOverview;
 pub use oldest::OldestJob;

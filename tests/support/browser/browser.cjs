@@ -67,6 +67,51 @@ async function inspect(page, name) {
   return [...texts, ...page.problems.splice(0)].map((text) => `${name}: ${text}`);
 }
 
+// Returns what is wrong with the tables of a page: on a wide screen a head that breaks inside a word; on a narrow one a row that is no card, a
+// cell without the head of its column, and a link or button outside of the screen.
+async function tables(page) {
+  return page.evaluate(() => {
+    const found = [];
+    const width = document.documentElement.clientWidth;
+    const isNarrow = window.matchMedia("(max-width: 40rem)").matches;
+    const ruler = document.createElement("canvas").getContext("2d");
+    for (const table of document.querySelectorAll("table")) {
+      const heads = [...table.querySelectorAll("thead th")];
+      // The head of the boxes that select rows has only an unseen text.
+      const isBroken = (head) => head.firstChild.nodeType === Node.TEXT_NODE && [...head.textContent.matchAll(/\p{L}+/gu)].some((word) => {
+        const range = document.createRange();
+        range.setStart(head.firstChild, word.index);
+        range.setEnd(head.firstChild, word.index + word[0].length);
+        return new Set([...range.getClientRects()].map((line) => line.top)).size > 1;
+      });
+      if (!isNarrow) {
+        found.push(...heads.filter(isBroken).map((head) => `the head ${head.textContent} breaks inside a word`));
+        continue;
+      }
+      if (heads.some((head) => head.getClientRects().length > 0)) found.push("the heads are shown above the cards");
+      const hasHead = (cell) => {
+        const head = heads[cell.cellIndex].textContent;
+        if (cell.tagName === "TH" || /^(Actions?|Select)$/.test(head)) return cell.dataset.label === undefined;
+        const style = getComputedStyle(cell, "::before");
+        ruler.font = style.font;
+        const fits = style.whiteSpace === "nowrap" && ruler.measureText(`${head}: `).width <= cell.clientWidth;
+        return cell.dataset.label === head && (cell.getClientRects().length === 0 || fits);
+      };
+      for (const row of table.tBodies[0].rows) {
+        if (getComputedStyle(row).display !== "block") found.push("a row is no card");
+        const cells = [...row.cells].filter((cell) => !hasHead(cell));
+        found.push(...cells.map((cell) => `the cell ${cell.outerHTML} has not the head ${heads[cell.cellIndex]?.textContent}`));
+        const outside = [...row.querySelectorAll("a, button")].filter((place) => {
+          const { left, right } = place.getBoundingClientRect();
+          return left < 0 || right > width;
+        });
+        found.push(...outside.map((place) => `outside of the screen: ${place.outerHTML}`));
+      }
+    }
+    return found;
+  });
+}
+
 // Keeps a picture, if somebody wants it.
 async function picture(page, name) {
   const folder = process.env.PICTURES;
@@ -97,4 +142,4 @@ function fail(error) {
   process.exit(1);
 }
 
-module.exports = { check, inspect, open, picture, run: (work) => run(work).catch(fail), until };
+module.exports = { check, inspect, open, picture, run: (work) => run(work).catch(fail), tables, until };

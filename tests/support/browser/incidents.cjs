@@ -2,7 +2,7 @@
 // takes more than four clicks, on a wide screen and on a phone, with and without JavaScript.
 "use strict";
 
-const { check, open, picture, run, until } = require("./browser.cjs");
+const { check, open, picture, run, tables, until } = require("./browser.cjs");
 
 const { BASE: base, WIDTH, SCRIPTS, SINCE, UNTIL } = process.env;
 const [width, hasScripts] = [Number(WIDTH), SCRIPTS === "true"];
@@ -51,6 +51,8 @@ async function perform(page, [name, steps, shown]) {
   check(clicks <= 4, `${name}: ${clicks} clicks`);
   const needed = await page.evaluate(() => document.documentElement.scrollWidth);
   check(needed <= width, `${name}: the page is ${needed} px wide`);
+  const wrong = await tables(page);
+  check(wrong.length === 0, `${name}: ${wrong.join("\n")}`);
   await picture(page, `${name}-${width}`);
 }
 

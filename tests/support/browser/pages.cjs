@@ -2,7 +2,7 @@
 "use strict";
 
 const http = require("node:http");
-const { check, inspect, open, picture, run, until } = require("./browser.cjs");
+const { check, inspect, open, picture, run, tables, until } = require("./browser.cjs");
 
 const base = process.env.BASE;
 const harmful = encodeURIComponent(process.env.HARMFUL_ID);
@@ -33,15 +33,17 @@ const PAGES = {
 };
 
 async function everywhere(browser) {
-  const light = await open(browser);
+  const light = await open(browser, { viewport: { width: 1280, height: 800 } });
   const dark = await open(browser, { viewport: { width: 390, height: 844 }, colorScheme: "dark", isMobile: true, deviceScaleFactor: 2 });
   const found = [];
   for (const [name, path] of Object.entries(PAGES)) {
     await light.goto(base + path);
-    found.push(...(await inspect(light, name)));
+    found.push(...(await inspect(light, name)), ...(await tables(light)).map((text) => `${name}: ${text}`));
+    const utc = (await light.locator("main").innerText()).match(/\d{4}-\d\d-\d\dT\d.*|.*\bUTC\b/);
+    if (utc) found.push(`${name} has a time that is not in the viewer's zone: ${utc[0]}`);
     if (["overview", "dead-letters", "schedules"].includes(name)) await picture(light, name);
     await dark.goto(base + path);
-    found.push(...(await inspect(dark, `${name}, dark and narrow`)));
+    found.push(...(await inspect(dark, `${name}, dark and narrow`)), ...(await tables(dark)).map((text) => `${name} on a phone: ${text}`));
     const width = await dark.evaluate(() => document.documentElement.scrollWidth);
     if (width > 390) found.push(`${name} is ${width} px wide on a phone`);
     if (name === "overview") await picture(dark, "phone");
@@ -55,7 +57,29 @@ async function times(browser) {
   await page.goto(`${base}schedules`);
   const next = page.locator("tbody time").first();
   check((await next.getAttribute("title")).endsWith("UTC"), "the time in UTC is gone");
-  check(!(await next.innerText()).includes("UTC"), "the time is not in the viewer's zone");
+  check(/\d (MES?Z|GMT[+][12])$/.test(await next.innerText()), "the time does not name the viewer's zone");
+  await page.goto(`${base}job?queue=films&id=film-1`);
+  check((await page.locator("#live p", { hasText: "It has been running since" }).locator("time[title]").count()) === 1, "an explanation has no local time");
+}
+
+// The bounds of a search are typed and shown in the viewer's zone, and sent in UTC.
+async function bounds(browser) {
+  const page = await open(browser);
+  const search = async (kind, sent) => {
+    await page.getByLabel("Kind").fill(kind);
+    await page.getByRole("main").getByRole("button", { name: "Search" }).click();
+    await page.waitForURL(({ searchParams }) => searchParams.get("kind") === kind && searchParams.get("since") === sent);
+  };
+  const from = page.getByLabel("From (Europe/Berlin)");
+  await page.goto(`${base}search`);
+  await from.fill("2026-01-05 15:00");
+  await search("mail", "2026-01-05T14:00:00.000Z");
+  check((await from.inputValue()) === "2026-01-05 15:00:00", "the bound is not in the viewer's zone");
+  await page.goto(`${base}search?since=2026-07-05T12:00:00.123456Z`);
+  check((await from.inputValue()) === "2026-07-05 14:00:00", "the bound is not in summer time");
+  await search("film", "2026-07-05T12:00:00.123456Z");
+  await from.fill("2026-07-05T12:00Z");
+  await search("mail", "2026-07-05T12:00Z");
 }
 
 async function keyboard(browser) {
@@ -71,6 +95,8 @@ async function withoutScripts(browser) {
   const page = await open(browser, { javaScriptEnabled: false });
   await page.goto(`${base}schedules`);
   check((await page.locator("tbody time").first().innerText()).endsWith("UTC"), "times are not in UTC without JavaScript");
+  await page.goto(`${base}search`);
+  check((await page.locator("label[for=since]").innerText()) === "From (UTC)", "a bound is not in UTC without JavaScript");
   await page.goto(`${base}queues/films`);
   await page.getByRole("button", { name: "Pause", exact: true }).click();
   await page.getByText("Paused.").waitFor();
@@ -196,7 +222,7 @@ async function forged(browser) {
 }
 
 run(async (browser) => {
-  for (const part of [everywhere, times, keyboard, withoutScripts, stale, typed, selected, refused, over, recovered, forged]) {
+  for (const part of [everywhere, times, bounds, keyboard, withoutScripts, stale, typed, selected, refused, over, recovered, forged]) {
     await part(browser);
     // Each visible page holds a connection, and the browser opens six to a server.
     for (const page of browser.contexts().flatMap((context) => context.pages())) await page.goto("about:blank");

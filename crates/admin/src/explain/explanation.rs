@@ -31,6 +31,8 @@ pub struct Explanation {
     pub run: Option<RunningJob>,
     /// The id of the worker that runs it.
     pub worker: Option<String>,
+    /// The name of that worker, which lists of workers show.
+    pub worker_name: Option<String>,
     /// The state of its cancellation.
     pub cancellation: Cancellation,
     /// The reasons why it does not run: first those that must change for it to run, then a lack of slots and
@@ -84,6 +86,7 @@ impl Explanation {
             ended: None,
             run: None,
             worker: None,
+            worker_name: None,
             cancellation: Cancellation::None,
             reasons: Vec::new(),
         }
@@ -121,6 +124,7 @@ impl Explanation {
             if let Some(run) = worker.record.running.iter().find(is_it) {
                 self.place = JobPlace::Running;
                 self.worker = Some(worker.record.id.clone());
+                self.worker_name = Some(worker.record.name.clone());
                 self.run = Some(run.clone());
             }
         }

@@ -112,7 +112,8 @@ fn unseen_among_jobs(queue: &QueueOverview, shows_all: bool) -> Obstacle {
         );
         Obstacle::new("behind_others", text)
     } else if queue.visible_is_exact {
-        let text = "it is not visible: it is delayed, between two attempts, leased by a worker or ended, or it never existed";
+        let text =
+            "it is not visible: it is delayed, backing off, leased by a worker or ended, or it never existed";
         Obstacle::new("not_visible", text)
     } else {
         let text = "it is not among the first 32 visible messages; inspect the queue to see more";

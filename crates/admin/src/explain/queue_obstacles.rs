@@ -104,7 +104,7 @@ fn not_due(queue: &QueueOverview, running: Option<u64>) -> Option<QueueObstacle>
     }
     if let Some(states) = queue.states {
         let (delayed, backing_off) = (states.delayed, states.backing_off);
-        let text = format!("none is due: {delayed} are delayed, and {backing_off} wait between two attempts");
+        let text = format!("none is due: {delayed} are delayed, and {backing_off} are backing off");
         let state = if delayed >= backing_off { "delayed" } else { "backing-off" };
         let not_due = Obstacle::new("not_due", text);
         let command = ["peek", &queue.name, "--state", state];
@@ -112,7 +112,7 @@ fn not_due(queue: &QueueOverview, running: Option<u64>) -> Option<QueueObstacle>
     }
     let hidden = queue.length?.saturating_sub(running?);
     let text = format!(
-        "none is visible: about {hidden} are delayed, between two attempts, or leased by workers without a record"
+        "none is visible: about {hidden} are delayed, backing off, or leased by workers without a record"
     );
     let not_visible = Obstacle::new("not_visible", text);
     (hidden > 0).then(|| QueueObstacle::new(not_visible, ["workers", "--jobs"]))

@@ -8,7 +8,7 @@ use jobqueue_admin::QueueOverview;
 use serde::Serialize;
 
 use super::cost::{Cost, Prices};
-use super::queues::visible;
+use super::queues::waiting;
 use crate::args::Global;
 use crate::contexts::{self, Item};
 use crate::exit::Failure;
@@ -188,8 +188,8 @@ async fn workers(session: &Session, prices: Prices, queues: &[QueueOverview]) ->
     let cost = found.as_deref().map(Cost::of).ok().filter(|_| session.is_billed);
     let unserved = |queue: &&QueueOverview| found.as_deref().is_ok_and(|workers| queue.is_unserved(workers));
     let unserved = queues.iter().filter(unserved).map(|queue| {
-        let detail =
-            format!("{} visible, and no worker that writes records serves the queue", visible(queue));
+        let waiting = waiting(queue, queue.job_counts(found.as_deref().ok()));
+        let detail = format!("{waiting} waiting, and no worker that writes records serves the queue");
         Check::new("unserved", Some(&queue.name), Verdict::Warning, detail)
     });
     let workers = found.as_deref().unwrap_or_default();

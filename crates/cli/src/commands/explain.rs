@@ -158,7 +158,7 @@ fn text(session: &Session, explanation: &Explanation) -> String {
         text.push_str(&format!("  {search} searches all dead letters\n"));
     }
     if let Some(run) = &explanation.run {
-        let worker = explanation.worker.as_deref().unwrap_or("-");
+        let worker = explanation.worker_name.as_deref().unwrap_or("-");
         text.push_str(&format!(
             "  worker {}, attempt {} of {}\n",
             clean(worker),

@@ -77,7 +77,7 @@ pub(crate) enum Command {
     History(history::HistoryArguments),
     /// Cancels waiting or running jobs, by id, key, kind or batch; they become dead letters
     Cancel(cancel::CancelArguments),
-    /// Makes a job due now that is delayed or waits between two attempts, on SQLite and PostgreSQL
+    /// Makes a job due now that is delayed or backing off, on SQLite and PostgreSQL
     RunNow(JobArguments),
     /// Checks the storage: connection, permissions, settings, workers, orphans
     Doctor(doctor::DoctorArguments),

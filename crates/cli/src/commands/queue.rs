@@ -64,9 +64,8 @@ pub(crate) async fn run(
         QueueCommand::Show(QueueArgument { queue }) => {
             let session = Session::open(global, Need::Read).await?;
             let (found, workers) = join!(session.admin.queue(&queue), session.admin.workers());
-            let found = found?;
-            let circuits = workers.map_or_else(|_| "?".to_owned(), |workers| circuits(&found, &workers));
-            global.output.value(&found, || show(&found, circuits))
+            let (found, workers) = (found?, workers.ok());
+            global.output.value(&found, || show(&found, workers.as_deref()))
         }
         QueueCommand::Create(QueueArgument { queue }) => {
             let session = Session::open(global, Need::Create).await?;
@@ -104,20 +103,18 @@ pub(crate) async fn run(
     }
 }
 
-fn circuits(queue: &QueueOverview, workers: &[WorkerOverview]) -> String {
-    queue.open_circuits(workers).unwrap_or_else(|| "none open".to_owned())
-}
-
-fn show(queue: &QueueOverview, circuits: String) -> String {
-    let states = queue.states.map_or_else(
-        || "not counted by this storage".to_owned(),
-        |counts| {
-            format!(
-                "{} waiting, {} delayed, {} backing off, {} running",
-                counts.waiting, counts.delayed, counts.backing_off, counts.running
-            )
-        },
-    );
+/// Returns the text of a queue; `workers` is `None` if their records cannot be read.
+fn show(queue: &QueueOverview, workers: Option<&[WorkerOverview]>) -> String {
+    let counts = queue.job_counts(workers);
+    let hidden = match queue.states {
+        Some(states) => format!("{} delayed, {} backing off", states.delayed, states.backing_off),
+        None => format!(
+            "{} (delayed, backing off, or leased by a worker without a record)",
+            queues::known(counts.hidden)
+        ),
+    };
+    let open = |workers| queue.open_circuits(workers).unwrap_or_else(|| "none open".to_owned());
+    let circuits = workers.map_or_else(|| "?".to_owned(), open);
     let paused = match (&queue.pause, queue.paused) {
         (Some(pause), _) => clean(&format!("yes{pause}")),
         (None, Some(_)) => "no".to_owned(),
@@ -126,8 +123,9 @@ fn show(queue: &QueueOverview, circuits: String) -> String {
     let mut text = fields(&[
         ("queue", clean(&queue.name)),
         ("length", queues::known(queue.length)),
-        ("visible", queues::visible(queue)),
-        ("states", states),
+        ("waiting", queues::waiting(queue, counts)),
+        ("running", queues::known(counts.running)),
+        ("hidden", hidden),
         ("oldest", queues::oldest(queue)),
         ("dead letters", queues::known(queue.dead_letters)),
         ("paused", paused),

@@ -8,7 +8,7 @@ use clap::Args;
 use futures_util::join;
 use jobqueue::Error;
 use jobqueue::storage::{StoreError, StoreErrorKind};
-use jobqueue_admin::{QueueOverview, WorkerOverview};
+use jobqueue_admin::{JobCounts, QueueOverview, WorkerOverview};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -48,11 +48,13 @@ pub(crate) async fn run(
     watch::run(global, arguments.interval.max(Duration::from_millis(100)), stop).await
 }
 
-/// A queue, and the text of its state in the table.
+/// A queue, and its numbers of jobs and the text of its state in the table.
 #[derive(Clone, Serialize)]
 struct QueueRow {
     #[serde(flatten)]
     queue: QueueOverview,
+    #[serde(skip)]
+    counts: JobCounts,
     #[serde(skip)]
     state: String,
 }
@@ -67,21 +69,27 @@ async fn read(session: &Session) -> Result<(Vec<QueueRow>, Option<String>), Fail
     let place = session.context.as_ref().map_or_else(String::new, |name| format!(" of `{name}`"));
     let note = workers.as_ref().err().filter(|error| !is_forbidden(error)).map(|error| {
         format!(
-            "the records of workers{place} cannot be read, so STATE says nothing about workers: {error:?}"
+            "the records of workers{place} cannot be read, so STATE says nothing about workers, and RUNNING is \
+             unknown unless the storage counts leases: {error:?}"
         )
     });
     let workers = workers.ok();
-    let row = |queue: QueueOverview| QueueRow { state: state(&queue, workers.as_deref()), queue };
+    let row = |queue: QueueOverview| QueueRow {
+        counts: queue.job_counts(workers.as_deref()),
+        state: state(&queue, workers.as_deref()),
+        queue,
+    };
     Ok((queues?.into_iter().map(row).collect(), note))
 }
 
 fn print(output: Output, queues: &[Item<QueueRow>]) -> Result<(), Failure> {
-    let columns = ["QUEUE", "#LENGTH", "#VISIBLE", "#OLDEST", "#DEAD", "STATE"];
-    contexts::print(output, queues, "queues", &columns, |QueueRow { queue, state }| {
+    let columns = ["QUEUE", "#WAITING", "#RUNNING", "#HIDDEN", "#OLDEST", "#DEAD", "STATE"];
+    contexts::print(output, queues, "queues", &columns, |QueueRow { queue, counts, state }| {
         vec![vec![
             cell(&queue.name),
-            known(queue.length),
-            visible(queue),
+            waiting(queue, *counts),
+            known(counts.running),
+            known(counts.hidden),
             oldest(queue),
             known(queue.dead_letters),
             state.clone(),
@@ -94,10 +102,12 @@ pub(crate) fn known(number: Option<u64>) -> String {
     number.map_or_else(|| "?".to_owned(), |number| number.to_string())
 }
 
-/// Returns the number of visible messages; `32+` where the storage shows no more.
-pub(crate) fn visible(queue: &QueueOverview) -> String {
-    let more = if queue.visible_is_exact { "" } else { "+" };
-    queue.visible.map_or_else(|| "?".to_owned(), |visible| format!("{visible}{more}"))
+/// Returns the number of waiting jobs; `32+` if only those are known that a peek has shown.
+pub(crate) fn waiting(queue: &QueueOverview, counts: JobCounts) -> String {
+    match (counts.waiting, queue.visible) {
+        (None, Some(visible)) => format!("{visible}+"),
+        (waiting, _) => known(waiting),
+    }
 }
 
 /// Returns the age of the oldest job; a question mark if it is unknown.

@@ -1,4 +1,4 @@
-//! `run-now`: makes a job due now that is delayed or waits between two attempts.
+//! `run-now`: makes a job due now that is delayed or backing off.
 
 use tokio_util::sync::CancellationToken;
 

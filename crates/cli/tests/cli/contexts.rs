@@ -77,7 +77,7 @@ fn queues_of_several_contexts_are_one_list() {
     assert!(output.status.success(), "{}", error_text(&output));
     let text = text(&output);
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows[0][..3], ["CONTEXT", "QUEUE", "LENGTH"], "{text}");
+    assert_eq!(rows[0][..3], ["CONTEXT", "QUEUE", "WAITING"], "{text}");
     assert_eq!(rows[1][..3], ["prod", "mails", "2"], "{text}");
     assert_eq!(rows[2][..3], ["staging", "mails", "1"], "{text}");
     let queues = document(&run(&sandbox, &["queues", "-o", "json"], &["prod", "staging"]));

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::shape::check;
-use crate::support::{Sandbox, reject_all};
+use crate::support::{Sandbox, hold, reject_all};
 
 #[test]
 fn output_of_each_command_matches_its_schema() {
@@ -71,11 +71,32 @@ fn table_of_queues_has_a_row_for_each_queue() {
     sandbox.ok(&["queue", "pause", "mails"]);
     let text = sandbox.ok(&["queues"]);
     let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(rows[0], ["QUEUE", "LENGTH", "VISIBLE", "OLDEST", "DEAD", "STATE"]);
+    assert_eq!(rows[0], ["QUEUE", "WAITING", "RUNNING", "HIDDEN", "OLDEST", "DEAD", "STATE"]);
     assert_eq!(rows[1][0], "mails", "{text}");
     assert_eq!(rows[1][1], "2", "{text}");
-    assert_eq!(rows[1][2], "2", "{text}");
+    assert_eq!(rows[1][2], "0", "{text}");
+    assert_eq!(rows[1][3], "0", "{text}");
     assert!(text.contains("paused") && !text.contains('\u{1b}'), "{text}");
+}
+
+#[test]
+fn jobs_of_a_queue_are_counted_by_state() {
+    let sandbox = Sandbox::with_mails(2, 1);
+    let file = sandbox.path("late.json");
+    std::fs::write(&file, "{}").unwrap();
+    sandbox.ok(&["send", "mails", "--kind", "mail", "--delay", "1h", "--file", file.to_str().unwrap()]);
+    assert_eq!(hold(&sandbox.storage, "mails", 1), 1);
+    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let queues = sandbox.ok(&["queues"]);
+    let row = words(queues.lines().nth(1).unwrap());
+    assert_eq!(row[..4], ["mails", "1", "1", "1"], "{queues}");
+    assert_eq!(row[5], "1", "{queues}");
+    let queue = sandbox.ok(&["queue", "show", "mails"]);
+    let field = |name: &str| queue.lines().find(|line| line.starts_with(name)).map(words).unwrap();
+    assert_eq!(field("length"), ["length", "3"], "{queue}");
+    assert_eq!(field("waiting"), ["waiting", "1"], "{queue}");
+    assert_eq!(field("running"), ["running", "1"], "{queue}");
+    assert_eq!(field("hidden"), ["hidden", "1", "delayed,", "0", "backing", "off"], "{queue}");
 }
 
 #[test]

@@ -49,11 +49,7 @@ fn running_job_is_shown_with_its_progress_and_cancelled() {
     let table = sandbox.ok(&["workers", "--jobs"]);
     assert!(table.contains("the worker") && table.contains("1/3 writing to 0@example.org"), "{table}");
     assert!(sandbox.ok(&["workers"]).contains("mails"));
-    let queue = sandbox.json(&["explain", "mails", "--measure", "1s"]);
-    check("queue_explanation", &queue);
-    assert_eq!(queue["slots"]["holders"][0]["worker"], "the worker", "{queue}");
-    assert_eq!(queue["ended_per_second"], 0.0, "{queue}");
-    assert_eq!(queue["empty_in"]["state"], "never", "{queue}");
+    assert_explained(&sandbox, &job);
 
     check("cancellation", &sandbox.json(&["cancel", "mails", &job, "--status"]));
     let report = sandbox.json(&["cancel", "mails", &job]);
@@ -68,6 +64,21 @@ fn running_job_is_shown_with_its_progress_and_cancelled() {
     stop.send(()).unwrap();
     let _ = worker.join().unwrap();
     assert_eq!(sandbox.run(&["cancel", "no-such-queue", &job]).status.code(), Some(3));
+}
+
+/// Asserts that the job, which runs, and its queue are explained with the name of the worker.
+fn assert_explained(sandbox: &Sandbox, job: &str) {
+    let queue = sandbox.json(&["explain", "mails", "--measure", "1s"]);
+    check("queue_explanation", &queue);
+    assert_eq!(queue["slots"]["holders"][0]["worker"], "the worker", "{queue}");
+    assert_eq!(queue["ended_per_second"], 0.0, "{queue}");
+    assert_eq!(queue["empty_in"]["state"], "never", "{queue}");
+    // newcomers, O14
+    let explained = sandbox.ok(&["explain", "mails", job]);
+    assert!(explained.contains("\n  worker the worker, attempt 1 of "), "{explained}");
+    let explained = sandbox.json(&["explain", "mails", job]);
+    check("explanation", &explained);
+    assert_eq!(explained["worker_name"], "the worker");
 }
 
 // D41, O11

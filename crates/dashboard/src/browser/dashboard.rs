@@ -125,7 +125,8 @@ impl Dashboard {
         local_only(local: bool) => local_only;
 
         /// Calls `hook` before a page shows a text that may be personal. The page shows the returned text
-        /// instead, or the text itself if the hook returns `None`.
+        /// instead, or the text itself if the hook returns `None`. Ids, senders, queues and kinds are never
+        /// hidden, because addresses, forms and the audit name jobs by them.
         ///
         /// Payloads and checkpoints are shown only after a click, with or without a hook. With a hook, dead
         /// letters cannot be searched by text or key, and jobs not by key or error, because a search would

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use askama::{Result, Values, filter_fn};
 
-use crate::browser::text::{self, When};
+use crate::browser::text::{self, Timed, When};
 
 #[filter_fn]
 pub(crate) fn line(text: impl AsRef<str>, _: &dyn Values) -> Result<String> {
@@ -41,6 +41,12 @@ pub(crate) fn time(at: &SystemTime, _: &dyn Values) -> Result<When> {
 #[filter_fn]
 pub(crate) fn written(at: impl AsRef<str>, _: &dyn Values) -> Result<When> {
     Ok(When::read(at.as_ref()))
+}
+
+/// Shows a text in one line, and the times in it like other times.
+#[filter_fn]
+pub(crate) fn timed(text: impl AsRef<str>, _: &dyn Values) -> Result<Timed> {
+    Ok(Timed::of(&text::line(text.as_ref())))
 }
 
 /// Shows a number of seconds as a short duration.

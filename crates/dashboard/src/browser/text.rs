@@ -134,6 +134,38 @@ impl When {
     }
 }
 
+/// A text whose times, which are RFC 3339 in UTC, are shown like a [`When`].
+#[derive(Debug, Clone, PartialEq, Eq, Template)]
+#[template(
+    source = "{% for (text, time) in parts %}{{ text }}{% if let Some(at) = time %}{{ at }}{% endif %}{% endfor %}",
+    ext = "html"
+)]
+pub(crate) struct Timed {
+    /// Each text, and the time after it.
+    parts: Vec<(String, Option<When>)>,
+}
+
+impl askama::filters::HtmlSafe for Timed {}
+
+impl Timed {
+    /// Finds the times in a text that a page may show, such as a [`line`].
+    pub(crate) fn of(text: &str) -> Self {
+        let (mut parts, mut rest, mut searched) = (Vec::new(), text, 0);
+        while let Some(length) = rest[searched..].find('Z') {
+            let last = searched + length;
+            let is_of_time = |c: char| c.is_ascii_digit() || "T:.-".contains(c);
+            let start = rest[..last].trim_end_matches(is_of_time).len();
+            searched = last + 1;
+            if let Ok(time) = rest[start..searched].parse::<Timestamp>() {
+                parts.push((rest[..start].to_owned(), Some(When::at(time))));
+                (rest, searched) = (&rest[searched..], 0);
+            }
+        }
+        parts.push((rest.to_owned(), None));
+        Self { parts }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,5 +189,17 @@ mod tests {
         let when = When::read("2026-11-22T08:20:01.5Z").render().unwrap();
         assert_eq!(when, "<time datetime=\"2026-11-22T08:20:02Z\">2026-11-22 08:20:02 UTC</time>");
         assert_eq!(When::read("<b>").render().unwrap(), "&#60;b&#62;");
+    }
+
+    #[test]
+    fn times_in_a_text_are_shown_like_others() {
+        let text =
+            "<b> until 2026-11-22T08:20:01.5Z: Z, not 2026-13-01T00:00:00Z, since 2026-11-22T08:20:00Z.";
+        let time = |iso: &str, shown: &str| format!("<time datetime=\"{iso}\">{shown} UTC</time>");
+        let until = time("2026-11-22T08:20:02Z", "2026-11-22 08:20:02");
+        let since = time("2026-11-22T08:20:00Z", "2026-11-22 08:20:00");
+        let expected = format!("&#60;b&#62; until {until}: Z, not 2026-13-01T00:00:00Z, since {since}.");
+        assert_eq!(Timed::of(text).render().unwrap(), expected);
+        assert_eq!(Timed::of("").render().unwrap(), "");
     }
 }

@@ -20,8 +20,8 @@ pub struct QueueFigures {
     /// is not over. Jobs that wait for another job of their key, or for a limit of their kind, are included,
     /// because storages do not distinguish them.
     pub waiting: u64,
-    /// The invisible messages that are not known to run: delayed, between two attempts, just fetched, or
-    /// fetched by a worker without a record.
+    /// The invisible messages that are not known to run: delayed, backing off, just fetched, or fetched by a
+    /// worker without a record.
     pub hidden: u64,
     /// The seconds since the oldest receivable message became due, or was inserted if the storage does not
     /// show when it became due. On databases, jobs that wait for another job of their key do not count: 0 if
@@ -102,21 +102,14 @@ impl QueueFigures {
     /// Returns `None` if the queue could not be read. `workers` is `None` if their records could not be read.
     pub(crate) fn of(overview: &QueueOverview, workers: Option<&[WorkerOverview]>) -> Option<Self> {
         let (length, paused) = (overview.length?, overview.paused?);
-        let workers = workers.map(|workers| WorkerFigures::of(&overview.name, workers));
-        let recorded = workers.as_ref().map(|workers| workers.running);
-        let in_flight = overview.states.map(|states| states.running).or(recorded);
-        let rest = length.saturating_sub(in_flight.unwrap_or_default());
-        let visible = overview.visible.unwrap_or_default();
-        let waiting = match overview.states {
-            Some(states) => states.waiting,
-            None if overview.visible_is_exact => visible,
-            None => rest.max(visible),
-        };
+        let counts = overview.job_counts(workers);
+        // Without the records of workers, their running jobs count as waiting or hidden.
+        let waiting = counts.waiting.unwrap_or_else(|| length.max(overview.visible.unwrap_or_default()));
         Some(Self {
             length,
-            in_flight,
+            in_flight: counts.running,
             waiting,
-            hidden: rest.saturating_sub(waiting),
+            hidden: counts.hidden.unwrap_or_else(|| length.saturating_sub(waiting)),
             oldest_seconds: overview.oldest.map(|age| age.as_secs_f64()),
             age_seconds: overview.age().map(|age| age.as_secs_f64()),
             states: overview.states,
@@ -126,7 +119,7 @@ impl QueueFigures {
             dead: overview.dead_letters,
             rate: None,
             run_seconds: None,
-            workers,
+            workers: workers.map(|workers| WorkerFigures::of(&overview.name, workers)),
             paused,
         })
     }

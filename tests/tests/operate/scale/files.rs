@@ -52,6 +52,17 @@ fn dashboard_is_json_and_rules_have_names() {
 }
 
 #[test]
+fn guide_names_the_series_of_each_state() {
+    let guide = fs::read_to_string(home().join("../../jobqueue/src/docs/operating.md")).unwrap();
+    let table: Vec<_> = guide.lines().filter(|line| line.contains("`jobqueue_queue_")).collect();
+    let table = table.join("\n");
+    assert_eq!(unknown(&table), Vec::<String>::new());
+    for state in ["waiting", "in_flight", "delayed", "backing_off", "dead_letters", "length"] {
+        assert!(table.contains(&format!("`jobqueue_queue_{state}`")), "{state}");
+    }
+}
+
+#[test]
 fn dashboard_and_rules_name_series_that_exist() {
     for text in [dashboard(), alert_rules()] {
         assert_eq!(unknown(&text), Vec::<String>::new());

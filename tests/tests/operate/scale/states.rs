@@ -43,8 +43,8 @@ async fn jobs_that_back_off_are_counted_and_have_an_age() {
     assert!(gauge(&text, "jobqueue_queue_oldest_backing_off_age_seconds") >= 3_710.0, "{text}");
     let dashboard = Dashboard::new(operator(&storage)).router();
     let (_, _, page) = get(&dashboard, "/queues/tasks").await;
-    assert!(page.contains("1h 1m (backs off)"), "{page}");
-    assert!(page.contains("and 1 delayed, 2 between two attempts"), "{page}");
+    assert!(page.contains("1h 1m (backing off)"), "{page}");
+    assert!(page.contains("and 1 delayed, 2 backing off"), "{page}");
 }
 
 // round 29: the queue was shown as one whose oldest job is 0 seconds old.
@@ -64,15 +64,15 @@ async fn queue_whose_keys_are_held_up_shows_the_age_of_the_job_that_backs_off() 
     assert_eq!((oldest.age, oldest.backs_off), (Some(Duration::from_secs(3_610)), true));
     let dashboard = Dashboard::new(operator(&storage)).router();
     let (_, _, page) = get(&dashboard, "/queues/tasks").await;
-    assert!(page.contains("1h 0m (backs off)"), "{page}");
+    assert!(page.contains("1h 0m (backing off)"), "{page}");
     // round 30, operator 3: the sums of all queues counted the job behind it alone.
     let (_, _, page) = get(&dashboard, "/").await;
-    assert!(page.contains("<dt>Oldest</dt><dd>1h 0m (backs off)</dd>"), "{page}");
+    assert!(page.contains("<dt>Oldest</dt><dd>1h 0m (backing off)</dd>"), "{page}");
     let all = [("prod", &storage), ("idle", &in_memory())];
     let all = all.map(|(name, storage)| (name, Dashboard::new(operator(storage))));
     let joined = Dashboard::join(all).unwrap();
     let (_, _, page) = get(&joined, "/").await;
-    assert!(page.contains("<td class=\"n\">1h 0m (backs off)</td>"), "{page}");
+    assert!(page.contains("data-label=\"Oldest\">1h 0m (backing off)</td>"), "{page}");
     let (_, rows) = get_json(&joined, "/api/storages").await;
     let prod = rows["storages"].as_array().unwrap().iter().find(|row| row["name"] == "prod").unwrap();
     assert!(prod["oldest_seconds"].as_f64().unwrap() >= 3_610.0, "{rows}");

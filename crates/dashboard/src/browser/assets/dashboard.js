@@ -2,7 +2,7 @@
 (() => {
   "use strict";
   const format = new Intl.DateTimeFormat(undefined, {
-    year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
+    year: "numeric", month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit", timeZoneName: "short",
   });
 
   function localise(root) {
@@ -26,6 +26,38 @@
     const all = event.target.closest("input[data-all]");
     for (const box of all ? all.closest("table").querySelectorAll("tbody input[type=checkbox]") : []) {
       box.checked = all.checked;
+    }
+  });
+
+  // A time in a field is shown and typed in the viewer's zone, and sent in UTC. A time that names its zone is sent as it is.
+  const namesZone = /(Z|[+-]\d\d:?\d\d)$/i;
+  const localTime = /^(\d{4}-\d\d-\d\d)([T ](\d\d:\d\d(:\d\d(\.\d+)?)?))?$/i;
+  function localField(field) {
+    const at = new Date(field.value);
+    if (namesZone.test(field.value) && !Number.isNaN(at.getTime())) {
+      const two = (number) => String(number).padStart(2, "0");
+      const day = [at.getFullYear(), two(at.getMonth() + 1), two(at.getDate())].join("-");
+      field.dataset.sent = field.value;
+      field.value = `${day} ${[at.getHours(), at.getMinutes(), at.getSeconds()].map(two).join(":")}`;
+      field.dataset.shown = field.value;
+    }
+    field.placeholder = "2026-11-22 15:00";
+    field.form.querySelector(`label[for="${field.id}"] .zone`).textContent = format.resolvedOptions().timeZone;
+  }
+  function sentTime(field) {
+    // The time of a search is more exact than the field shows.
+    if (field.value === field.dataset.shown) {
+      return field.dataset.sent;
+    }
+    const text = field.value.trim();
+    const [, day, , time = "00:00"] = localTime.exec(text) ?? [];
+    const at = new Date(`${day}T${time}`);
+    return Number.isNaN(at.getTime()) ? text : at.toISOString();
+  }
+  document.querySelectorAll("input[data-time]").forEach(localField);
+  document.addEventListener("formdata", (event) => {
+    for (const field of event.target.querySelectorAll("input[data-time]")) {
+      event.formData.set(field.name, sentTime(field));
     }
   });
 

@@ -10,13 +10,13 @@ use super::rows::shown;
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::looks::Look;
 use crate::browser::redact::Field;
-use crate::browser::text::{age, error_text, line};
+use crate::browser::text::{Timed, age, error_text, line};
 
 /// The most kinds of running jobs, and the most keys, on a page.
 const MAX_ROWS: usize = 20;
 
 pub(crate) struct HoldUp {
-    pub(crate) summary: String,
+    pub(crate) summary: Timed,
     pub(crate) ended: String,
     pub(crate) empty_in: String,
     pub(crate) slots: String,
@@ -35,7 +35,7 @@ pub(crate) struct Holder {
 
 pub(crate) struct Reason {
     pub(crate) code: &'static str,
-    pub(crate) text: String,
+    pub(crate) text: Timed,
     pub(crate) command: String,
 }
 
@@ -70,11 +70,11 @@ impl HoldUp {
         let reasons = found.reasons.iter().filter(|reason| !reason.code.ends_with("_unread"));
         let reason = |reason: &jobqueue_admin::QueueObstacle| Reason {
             code: reason.code,
-            text: error_text(&reason.text),
+            text: Timed::of(&error_text(&reason.text)),
             command: command(&reason.command),
         };
         Some(Self {
-            summary: error_text(&found.summary),
+            summary: Timed::of(&error_text(&found.summary)),
             ended: found.pace.ended_text().unwrap_or_else(|| "?".to_owned()),
             empty_in: found.empty_in.to_string(),
             slots: found.slots.as_ref().map_or_else(|| "?".to_owned(), slots),

@@ -15,7 +15,7 @@ use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
 use crate::browser::looks::Look;
 use crate::browser::redact::Field;
-use crate::browser::text::{When, amount, beginning, block, error_text, indented, line};
+use crate::browser::text::{Timed, When, amount, beginning, block, error_text, indented, line};
 
 /// The maximum number of ends of the job that the page shows.
 const MAX_ENDS: usize = 20;
@@ -35,8 +35,8 @@ struct JobPage {
     letter: String,
     path: String,
     place: &'static str,
-    summary: String,
-    reasons: Vec<(&'static str, String)>,
+    summary: Timed,
+    reasons: Vec<(&'static str, Timed)>,
     runs: Vec<Run>,
     facts: Vec<(&'static str, String)>,
     /// The links to other systems, each with its text.
@@ -56,7 +56,7 @@ struct JobPage {
     /// The seconds for which an open page is still refreshed, if the job is gone and has no end in the
     /// journal.
     again: Option<u64>,
-    cancellation: Option<String>,
+    cancellation: Option<Timed>,
     payload: Option<Content>,
     checkpoint: Option<Content>,
     may_cancel: bool,
@@ -131,9 +131,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         older: searched_to.as_deref().map(|time| (When::read(time), older(&job, time))),
         unread_journal,
         again,
-        cancellation: Some(&found.cancellation)
-            .filter(|state| **state != Cancellation::None)
-            .map(|state| line(&state.to_string())),
+        cancellation: cancellation(&found),
         payload,
         checkpoint,
         may_cancel: access.allows(Action::Cancel) && can_be_cancelled(&found),
@@ -177,6 +175,12 @@ fn batch_of(message: &RawJob) -> Option<(String, String)> {
     Some((crate::browser::text::encoded(&batch.id), line(&batch.id)))
 }
 
+/// Returns the state of the job's cancellation, if it was requested.
+fn cancellation(found: &Explanation) -> Option<Timed> {
+    let state = Some(&found.cancellation).filter(|state| **state != Cancellation::None);
+    state.map(|state| Timed::of(&line(&state.to_string())))
+}
+
 /// Returns whether cancelling the job makes sense: a message of the job may wait or run, and no cancellation
 /// is pending. If the storage does not show the message, a recorded cancellation may belong to an earlier job
 /// with this id.
@@ -204,9 +208,9 @@ fn place_and_reasons(
     request: &AuthorizedRequest,
     found: &Explanation,
     has_ended: bool,
-) -> (&'static str, String, Vec<(&'static str, String)>) {
+) -> (&'static str, Timed, Vec<(&'static str, Timed)>) {
     if has_ended {
-        return ("ended", "It has ended; see the history.".to_owned(), Vec::new());
+        return ("ended", Timed::of("It has ended; see the history."), Vec::new());
     }
     let reasons = found.reasons.iter().map(|reason| (reason.code, explained(request, found, &reason.text)));
     (place(found.place), explained(request, found, &found.summary), reasons.collect())
@@ -217,7 +221,7 @@ fn place(place: JobPlace) -> &'static str {
         JobPlace::Running => "running",
         JobPlace::Waiting => "waiting",
         JobPlace::Delayed => "delayed",
-        JobPlace::BackingOff => "between two attempts",
+        JobPlace::BackingOff => "backing off",
         JobPlace::Ended => "ended",
         JobPlace::Dead => "dead",
         _ => "not seen",
@@ -225,10 +229,10 @@ fn place(place: JobPlace) -> &'static str {
 }
 
 /// Returns a sentence about the job, which may quote its last error.
-fn explained(request: &AuthorizedRequest, found: &Explanation, text: &str) -> String {
+fn explained(request: &AuthorizedRequest, found: &Explanation, text: &str) -> Timed {
     let of_message = found.message.as_ref().map(|message| message.kind.as_str());
     let kind = of_message.or(found.run.as_ref().map(|run| run.kind.as_str())).unwrap_or_default();
-    shown(request, &found.job.queue, kind, Field::Error, text)
+    Timed::of(&shown(request, &found.job.queue, kind, Field::Error, text))
 }
 
 fn runs(request: &AuthorizedRequest, look: &Look, found: &Explanation) -> Vec<Run> {

@@ -28,7 +28,7 @@ const PAGE_SIZE: usize = 100;
 const LISTS: [List; 4] = [
     List { state: JobState::Waiting, name: "waiting", title: "Waiting" },
     List { state: JobState::Delayed, name: "delayed", title: "Delayed" },
-    List { state: JobState::BackingOff, name: "backing_off", title: "Between two attempts" },
+    List { state: JobState::BackingOff, name: "backing_off", title: "Backing off" },
     List { state: JobState::Running, name: "running", title: "Running" },
 ];
 

@@ -36,7 +36,7 @@ use tokio::time::timeout;
 use crate::browser::app::{AuthorizedRequest, Place};
 use crate::browser::assets::{ASSETS, Assets};
 use crate::browser::looks::{Look, Unread};
-use crate::browser::text::{Sum, When, error_text, line};
+use crate::browser::text::{Sum, Timed, When, error_text, line};
 
 /// The maximum wait for a part of a page. The page shows the rest without it.
 const PART_TIMEOUT: Duration = Duration::from_secs(8);
@@ -297,7 +297,7 @@ fn notice(code: &str) -> Option<&'static str> {
 #[template(path = "error.html")]
 struct ErrorPage {
     layout: Layout,
-    text: String,
+    text: Timed,
 }
 
 pub(crate) fn error_page(request: &AuthorizedRequest, error: PageError) -> Response {
@@ -305,7 +305,7 @@ pub(crate) fn error_page(request: &AuthorizedRequest, error: PageError) -> Respo
     let mut layout = Layout::new(request, "", status.canonical_reason().unwrap_or("Error"));
     // The page loads by itself once the storage answers.
     layout.events = (status == StatusCode::SERVICE_UNAVAILABLE).then(|| "events".to_owned());
-    let page = ErrorPage { layout, text: error_text(&text) };
+    let page = ErrorPage { layout, text: Timed::of(&error_text(&text)) };
     match page.render() {
         Ok(html) => (status, Html(html)).into_response(),
         Err(_) => status.into_response(),

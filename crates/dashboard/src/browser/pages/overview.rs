@@ -104,7 +104,7 @@ pub(super) fn oldest(queue: &QueueOverview) -> String {
 /// Returns the age of the oldest job, as a lower bound if older jobs may exist.
 fn age_text(job: OldestJob) -> String {
     let bound = if job.is_exact { "" } else { "≥ " };
-    let end = if job.backs_off { " (backs off)" } else { "" };
+    let end = if job.backs_off { " (backing off)" } else { "" };
     match job.age {
         Some(time) => format!("{bound}{}{end}", age(time)),
         None if job.is_exact => "-".to_owned(),

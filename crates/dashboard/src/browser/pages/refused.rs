@@ -8,7 +8,7 @@ use jobqueue::QueueName;
 use super::selection::query;
 use super::{Layout, PageError, error_page};
 use crate::browser::app::AuthorizedRequest;
-use crate::browser::text::error_text;
+use crate::browser::text::{Timed, error_text};
 
 /// The fields into which operators type, each with its label, by the path of the change.
 const TYPED: &[(&str, &[(&str, &str)])] = &[
@@ -53,7 +53,7 @@ pub(crate) struct SentForm {
 #[template(path = "refused.html")]
 struct RefusedPage<'a> {
     layout: Layout,
-    text: String,
+    text: Timed,
     /// True if the storage has not told whether the change was made.
     is_uncertain: bool,
     /// The path of the change from the root of the dashboard, with the fields in its address.
@@ -123,7 +123,7 @@ pub(crate) fn refused_page(request: &AuthorizedRequest, error: PageError, form: 
     let (status, text) = error.into_parts();
     let page = RefusedPage {
         layout: Layout::new(request, "", status.canonical_reason().unwrap_or("Error")),
-        text: error_text(&text),
+        text: Timed::of(&error_text(&text)),
         is_uncertain: status.is_server_error(),
         action: form.action(),
         typed,

@@ -112,7 +112,7 @@ async fn storage_that_does_not_answer_is_unknown_and_delays_no_other() {
         let page = browser.page("/").await;
         assert!(began.elapsed() <= Duration::from_secs(1), "{:?}", began.elapsed());
         assert!(page.contains("./prod/dead\">1</a>") && page.contains(problem), "{page}");
-        assert!(!page.contains("./staging/dead\">") && page.contains("<td class=\"n\">?</td>"), "{page}");
+        assert!(!page.contains("./staging/dead\">") && page.contains("data-label=\"Dead\">?</td>"), "{page}");
         let row = rows(&browser).await;
         assert_eq!(row("prod")["problem"], Value::Null);
         for unknown in ["queues", "unreadable", "waiting", "dead_letters", "oldest_seconds", "workers"] {
