@@ -92,6 +92,7 @@ impl UnknownRatio {
         }
         if pause > MAX_PAUSE {
             tokio::select! {
+                biased;
                 () = known => {}
                 () = announced => {}
                 () = sleep(pause - MAX_PAUSE) => {}
