@@ -3,8 +3,8 @@
 //! A sweep compares times by the storage's clock only, and never decides by age alone. It removes a blob
 //! after the time in its metadata, because no message that refers to the blob can exist then; where the
 //! storage itself makes dead letters, which outlive their time, only if the queue and its dead-letter queue
-//! are empty. It removes a blob with the time `never` only on request, and only if both are empty; the count of
-//! a queue is never 0 while the queue has messages.
+//! are empty. It removes a blob with the time `never` only on request, and only if both are empty; the count
+//! of a queue is never 0 while the queue has messages.
 
 use std::collections::HashMap;
 use std::iter;

@@ -10,7 +10,7 @@ pub(crate) enum MessageClass {
     Known,
     /// The handler has reached a limit.
     OverLimit,
-    /// The worker has no handler for the kind or the version.
+    /// The worker has no handler for the kind or the version, or cannot decode the payload now.
     Unknown,
     /// As [`Unknown`](Self::Unknown), and the message has been delivered before.
     UnknownAgain,

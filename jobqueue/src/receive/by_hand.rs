@@ -136,8 +136,8 @@ fn settle_unread(leased_job: &LeasedJob, disposition: Disposition) -> BoxFuture<
 async fn leave_to_others(leased_job: &LeasedJob, cause: DeferralCause, detail: &str) -> Result<(), Error> {
     match defer(leased_job, cause, detail, |_| {}).await? {
         DeferOutcome::PutBack(_) => Ok(()),
-        // Only workers decide that nobody can run a message: a program that receives by hand may handle only
-        // some of the kinds.
+        // Only workers decide that no program can run a message: one that receives by hand may handle only some
+        // of the kinds.
         DeferOutcome::WaitIsOver(_) if cause.is_for_others() => {
             leased_job.release_waiting(LEFT_TO_OTHERS_PUT_BACK, None).await.map(drop)
         }

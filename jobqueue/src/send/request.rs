@@ -237,11 +237,11 @@ impl<'a, M: QueueMessage> SendRequest<One<'a, M>> {
     /// seconds; then one of these calls sends under the same job id and source. The window of that job is that
     /// of the sender that died, and ends when its `window` and 45 seconds have passed since its claim or the
     /// last renewal of that. After a [cancellation](Queue::cancel_unique) that died or is unknown, it is the
-    /// window of the job that was to be cancelled. Then a call sends another job. A call with a shorter timeout gets the key six minutes after the claim. If the dead
-    /// sender's message was stored after all, there are two messages of one job, and effects that are
-    /// idempotent by id happen once. A live sender renews the key while it uploads its payload; if it has not
-    /// put its message 45 seconds later, the outcome of its send is unknown. Each key keeps one small blob,
-    /// which is reused.
+    /// window of the job that was to be cancelled. Then a call sends another job. A call with a shorter
+    /// timeout gets the key six minutes after the claim. If the dead sender's message was stored after all,
+    /// there are two messages of one job, and effects that are idempotent by id happen once. A live sender
+    /// renews the key while it uploads its payload; if it has not put its message 45 seconds later, the
+    /// outcome of its send is unknown. Each key keeps one small blob, which is reused.
     ///
     /// Unique work cannot be sent in a transaction of the application: a unique row in the application's own
     /// tables does the same there.

@@ -152,8 +152,9 @@ pub trait NativeDeadLetters: fmt::Debug + Send + Sync + 'static {
 /// lease, or the message before it in its group was deleted. It may wake without cause. A get requested after
 /// the wake finds the message; a peek or a count may come before the message is committed. The end of a delay
 /// wakes no subscription: [`Received::next_visible_in`](crate::Received::next_visible_in) gives that time.
-/// A storage that does not [announce all](Self::announces_all) messages wakes when one becomes visible at once by
-/// a put or a release over the same opened storage; workers poll it, too. Without this power workers only poll.
+/// A storage that does not [announce all](Self::announces_all) messages wakes when one becomes visible at once
+/// by a put or a release over the same opened storage; workers poll it, too. Without this power workers only
+/// poll.
 pub trait Arrivals: fmt::Debug + Send + Sync + 'static {
     /// Returns a subscription to a queue, which may be created later.
     fn subscribe(&self, queue: &QueueName) -> Subscription;

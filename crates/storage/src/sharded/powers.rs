@@ -144,8 +144,8 @@ impl NativeDeadLetters for ShardedQueues {
 
 impl Arrivals for ShardedQueues {
     /// Notifies of messages that this process puts, and of messages that other processes put into the shards
-    /// known now, if these announce them. A worker finds a shard that another process creates later by its regular poll every few
-    /// seconds.
+    /// known now, if these announce them. A worker finds a shard that another process creates later by its
+    /// regular poll every few seconds.
     fn subscribe(&self, queue: &QueueName) -> Subscription {
         let mut all = self.own_subscription(queue);
         for shard in self.maps.known_shards(queue) {

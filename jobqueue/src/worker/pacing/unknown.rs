@@ -1,8 +1,8 @@
 //! The share of messages that a worker does not know or may not run now. While workers of a newer release
 //! run, an older worker polls a moment later, and thus leaves the messages to workers that know them.
 //!
-//! A message that no worker knows stays for a day, and each worker receives it again and again. It says nothing
-//! about the messages that come after it, so that these repetitions hardly slow the queue.
+//! A message that no worker knows stays for a day, and each worker receives it again and again. It says
+//! nothing about the messages that come after it, so that these repetitions hardly slow the queue.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::sync::lock;
 /// The maximum pause before a fetch, for a worker that knows none of its messages.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// The maximum pause after many fetches that returned no known message and fewer messages than requested, on
-/// a storage that does not announce all messages. It is much longer than the pause of an idle worker that knows the
-/// messages, so that such a worker receives most of them first.
+/// a storage that does not announce all messages. It is much longer than the pause of an idle worker that
+/// knows the messages, so that such a worker receives most of them first.
 const MAX_PAUSE_WITHOUT_BACKLOG: Duration = Duration::from_secs(30);
 /// The weight of the newest message.
 const WEIGHT: f64 = 0.125;
@@ -92,6 +92,7 @@ impl UnknownRatio {
         }
         if pause > MAX_PAUSE {
             tokio::select! {
+                biased;
                 () = known => {}
                 () = announced => {}
                 () = sleep(pause - MAX_PAUSE) => {}

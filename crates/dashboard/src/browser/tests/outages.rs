@@ -1,5 +1,7 @@
 //! Pages while the storage or a part of it does not answer, and pages with partial content.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -121,8 +123,12 @@ async fn jobs_that_end_while_no_record_can_be_read_are_spread_over_the_minutes()
     let look = async {
         sleep(Duration::from_secs(20)).await;
         let _ = looks.latest().await.unwrap();
-        faulty.on(Operation::ListBlobs, |call| {
-            call.subject.contains("jobqueue-workers").then_some(Fault::Refuse(StoreErrorKind::Unavailable))
+        let (unreadable, is_out) =
+            (Fault::Refuse(StoreErrorKind::Unavailable), Arc::new(AtomicBool::new(true)));
+        let is_out_now = Arc::clone(&is_out);
+        faulty.on(Operation::ListBlobs, move |call| {
+            let is_of_records = call.subject.contains("jobqueue-workers");
+            (is_of_records && is_out_now.load(Ordering::Relaxed)).then_some(unreadable)
         });
         for id in 0..110 {
             send(&admin, &id.to_string()).await;
@@ -131,7 +137,7 @@ async fn jobs_that_end_while_no_record_can_be_read_are_spread_over_the_minutes()
             sleep(Duration::from_secs(60)).await;
             assert!(looks.latest().await.unwrap().figures.workers.is_err());
         }
-        faulty.on(Operation::ListBlobs, |_| None);
+        is_out.store(false, Ordering::Relaxed);
         sleep(Duration::from_secs(60)).await;
         let _ = looks.latest().await.unwrap();
         stop.cancel();
