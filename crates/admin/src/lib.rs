@@ -91,7 +91,7 @@ pub use batches::{BatchDetail, BatchList, BatchOverview, OpenChild, ParentBatch}
 pub use bulk::Bulk;
 pub use cancel::{CancelReport, Cancellation};
 pub use cancel_plan::CancelPlan;
-pub use dead_letters::{DeadLetterFilter, DeadLetterPage};
+pub use dead_letters::DeadLetterFilter;
 pub use errors::ErrorGroup;
 use event::{ActionResult, ActionTarget, Pending, Recorders};
 pub use event::{OperatorEvent, OperatorResult};
@@ -101,6 +101,7 @@ pub use explain::{
     EmptyIn, Explanation, IdentifiedJob, JobPlace, KeyBacklog, KeyCount, Obstacle, QueueExplanation,
     QueueObstacle, QueuePace, SlotHolder, SlotUse,
 };
+pub use found_letters::DeadLetterPage;
 #[doc(hidden)]
 pub use given::Given;
 pub use groups::{GroupEntry, GroupList, GroupOverview};

@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use crate::browser::fields::Given;
 use crate::browser::job_operations::{self, JobChoice, JobReport};
 use crate::browser::operation_spec::{OperationSpec, Verb};
-use crate::browser::pages::PageError;
+use crate::browser::page_error::PageError;
 
 /// The maximum number of concurrent operations, without redrives that wait for their canary.
 const MAX_WORKING: usize = 8;
@@ -263,7 +263,7 @@ mod tests {
     use jobqueue_admin::{AccessLevel, DeadLetterPlan, JobReference};
 
     use super::*;
-    use crate::browser::pages::selection::Selection;
+    use crate::browser::selection::Selection;
 
     fn admin(operator: &str, storage: Storage) -> Admin {
         Admin::builder(storage).access(AccessLevel::Operate).operator(operator).build()

@@ -8,17 +8,17 @@ use jobqueue::storage::StateCounts;
 use jobqueue_admin::{Action, CancelPlan, JobPage, JobReference, JobState};
 
 use super::job::reference;
-use super::job_selection::JobSelection;
 use super::operation::Started;
 use super::rows::Message;
-use super::selection::Selection;
 use super::{Answer, Layout, PageError, operation};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::filters;
 use crate::browser::job_operations::{JobChoice, JobReport, MAX_DUE};
+use crate::browser::job_selection::JobSelection;
 use crate::browser::operation_spec::{OperationSpec, Verb};
 use crate::browser::operations::OperationReport;
+use crate::browser::selection::Selection;
 use crate::browser::text::line;
 
 /// The number of jobs on a page. With conditions there may be up to 1,000 more.
