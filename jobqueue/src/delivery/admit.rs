@@ -198,14 +198,17 @@ impl<'a> Preparation<'a> {
     /// after this one: it may hang as well, and must not hold up jobs that could run.
     fn reserve_permit(&self, kind: &str) -> ControlFlow<NotRun> {
         let slot = self.admission.slot;
-        end_wait_for_known_kind(self.leased_job);
         if waits_for_payload(self.leased_job) {
             slot.give_back();
             return Continue(());
         }
         match slot.reserve(kind) {
             Ok(()) => Continue(()),
-            Err(wait) => Break(self.over_limit(wait)),
+            Err(wait) => {
+                // Otherwise the wait goes on until the payload is decoded: the codec may lack a key.
+                end_wait_for_known_kind(self.leased_job);
+                Break(self.over_limit(wait))
+            }
         }
     }
 
