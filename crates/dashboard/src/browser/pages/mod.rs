@@ -218,7 +218,9 @@ fn notice(code: &str) -> Option<&'static str> {
         "triggered-without-leader" => {
             "Requested. No worker leads the schedule now: the job is sent when one does."
         }
-        "stopping" => "It stops after what it is processing: at most 16 dead letters, or one job.",
+        "stopping" => {
+            "It stops after what it is processing: at most 16 dead letters or cancellations, or one job."
+        }
         _ => return None,
     })
 }

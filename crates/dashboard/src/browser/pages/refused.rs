@@ -37,7 +37,6 @@ const TYPED: &[(&str, &[(&str, &str)])] = &[
             ("canary", "Canary: the number of jobs to put back first"),
         ],
     ),
-    ("/do/purge", &[("confirm", "This cannot be undone. Type the name of the queue")]),
 ];
 
 /// A form as it was sent.
