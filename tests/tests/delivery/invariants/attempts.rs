@@ -192,8 +192,12 @@ async fn job_that_is_remembered_as_done_is_not_dead_lettered_for_its_deliveries(
     let _ = queue.send(&task("a")).await.unwrap();
     let mut terms = SettingOverrides::default();
     terms.max_deliveries = Some(1);
-    faulty.plan(Operation::Delete, 1, Fault::LoseRequest(StoreErrorKind::Unavailable));
-    faulty.plan(Operation::Delete, 2, Fault::LoseRequest(StoreErrorKind::Unavailable));
+    faulty.plan_always(Operation::Delete, Fault::LoseRequest(StoreErrorKind::Unavailable));
+    tokio::spawn(async move {
+        // Past the lease of the first delivery.
+        after(32).await;
+        faulty.heal();
+    });
     let handler = async |_: Task| Ok::<_, JobError>(());
     let worker = worker(&storage).overrides(terms).handle(handler).build().unwrap();
     let report = worker.run_until(after(120)).await.unwrap();

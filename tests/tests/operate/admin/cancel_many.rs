@@ -229,6 +229,7 @@ async fn empty_selection_is_refused_and_half_a_cancellation_says_so() {
 // review 32, B1: the requests made before a stop stood for 30 days, and no running worker read them.
 #[tokio::test(start_paused = true)]
 async fn workers_are_notified_of_the_requests_made_before_a_stop() {
+    // Quiet: the stop shall be the only disturbance.
     let faulty = Faulty::quiet(&in_memory());
     let stop = CancellationToken::new();
     let fired = stop.clone();

@@ -94,9 +94,10 @@ async fn ended_jobs_are_counted_by_hour() {
     let _ = worker.run_until(after(60)).await.unwrap();
     let counts = operator(&storage).count_ended(24, HOUR).await.unwrap();
     assert_eq!(counts.intervals, 24);
-    let hours: Vec<_> = counts.queues["tasks"].iter().map(|hour| hour.unwrap()).collect();
+    let hours: Vec<_> = counts.queues["tasks"].iter().flatten().collect();
+    assert!((4..=5).contains(&hours.len()), "nothing is known of the hours before the first job: {counts:?}");
     // The second run may have begun in the hour before.
-    let (before, last) = hours.split_at(22);
+    let (before, last) = hours.split_at(hours.len() - 2);
     assert_eq!(before.iter().map(|hour| hour.completed).sum::<u64>(), 20);
     assert_eq!(before.iter().map(|hour| hour.dead_lettered).sum::<u64>(), 10);
     assert_eq!(last.iter().map(|hour| hour.completed).sum::<u64>(), 1);
