@@ -43,6 +43,7 @@ mod bulk;
 mod canary;
 mod cancel;
 mod cancel_plan;
+mod checks;
 mod dead_letters;
 mod errors;
 mod event;
@@ -79,7 +80,7 @@ use std::sync::Arc;
 use jobqueue::__internals::UntypedQueue;
 use jobqueue::clock::Clock;
 use jobqueue::job::BoxError;
-use jobqueue::message::MessageDefaults;
+use jobqueue::message::{MessageDefaults, QueueMessage};
 use jobqueue::settings::{Metadata, QueueSettings, SettingOverrides, SettingWarning};
 use jobqueue::{Error, ErrorKind, Storage};
 use jobqueue_storage::log::guarded;
@@ -91,6 +92,7 @@ pub use batches::{BatchDetail, BatchList, BatchOverview, OpenChild, ParentBatch}
 pub use bulk::Bulk;
 pub use cancel::{CancelReport, Cancellation};
 pub use cancel_plan::CancelPlan;
+use checks::CheckedTypes;
 pub use dead_letters::{DeadLetterFilter, DeadLetterPage};
 pub use errors::ErrorGroup;
 use event::{ActionResult, ActionTarget, Pending, Recorders};
@@ -151,6 +153,8 @@ pub struct Admin {
     operator: Arc<str>,
     recorders: Recorders,
     stop: CancellationToken,
+    /// The message types whose payloads are checked before they are sent.
+    checked: Arc<CheckedTypes>,
     /// The most messages of a state that are read for the outcome of a plan.
     max_searched: usize,
 }
@@ -170,6 +174,7 @@ impl Admin {
                 operator: "unknown".into(),
                 recorders: Recorders::default(),
                 stop: CancellationToken::new(),
+                checked: Arc::default(),
                 max_searched: jobs::MAX_SEARCHED,
             },
         }
@@ -205,6 +210,12 @@ impl Admin {
     /// Returns the storage.
     pub fn storage(&self) -> &Storage {
         &self.storage
+    }
+
+    /// Returns the kinds of the types of [`check_payloads_of`](AdminBuilder::check_payloads_of), in
+    /// alphabetical order: [`send`](Self::send) checks their payloads.
+    pub fn checked_kinds(&self) -> Vec<&'static str> {
+        self.checked.kinds()
     }
 
     /// Checks the access, runs `work`, and records the result.
@@ -345,6 +356,39 @@ impl AdminBuilder {
         recorder: impl Fn(&OperatorEvent) -> Result<(), BoxError> + Send + Sync + 'static,
     ) -> Self {
         self.admin.recorders.add(recorder);
+        self
+    }
+
+    /// Lets [`Admin::send`] check each payload of the kinds of `M` as a worker does: decodes it with the
+    /// codec of its version, upgrades it and validates it. A payload that the worker would not run is refused
+    /// with the rules that it breaks ([`Error::violations`]), also if a newer release could read its version.
+    /// Call this once for each message type. Payloads of other kinds are sent unchecked.
+    ///
+    /// If several types have a kind, the type of the job's queue is used, or else the first.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use jobqueue::{QueueMessage, Storage};
+    /// use jobqueue_admin::{AccessLevel, Admin, RawSend};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Serialize, Deserialize, QueueMessage)]
+    /// #[message(queue = "mails", kind = "mail")]
+    /// struct Mail {
+    ///     #[message(non_empty)]
+    ///     to: String,
+    /// }
+    ///
+    /// let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate);
+    /// let admin = admin.check_payloads_of::<Mail>().build();
+    /// admin.create_queue("mails").await?;
+    /// let refused = admin.send("mails", RawSend::json("mail", r#"{"to":""}"#)?).await.unwrap_err();
+    /// let broken: Vec<_> = refused.violations().unwrap().iter().map(|broken| broken.path()).collect();
+    /// assert_eq!(broken, ["to"]);
+    /// # Ok(()) }
+    /// ```
+    pub fn check_payloads_of<M: QueueMessage>(mut self) -> Self {
+        Arc::make_mut(&mut self.admin.checked).add::<M>();
         self
     }
 
