@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::error::Error as _;
 use std::fmt;
+use std::future::ready;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -15,6 +16,7 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use super::plan::check_storage;
+use super::queues::check_home;
 use super::{Action, Admin, CancelPlan, JobReference};
 
 /// The number of concurrent requests.
@@ -100,8 +102,9 @@ impl Admin {
     /// Idle workers send no extra requests.
     ///
     /// # Errors
-    /// [`Forbidden`](ErrorKind::Forbidden); [`Invalid`](ErrorKind::Invalid) for a name that is not allowed;
-    /// [`Storage`](ErrorKind::Storage) if the storage refuses: the request may stand all the same.
+    /// [`Forbidden`](ErrorKind::Forbidden); [`Invalid`](ErrorKind::Invalid) for a name that is not allowed, or of
+    /// a dead-letter queue; [`Storage`](ErrorKind::Storage) if the storage refuses: the request may stand all
+    /// the same.
     ///
     /// # Cancel safety
     /// If the future is dropped, the request may or may not be made.
@@ -115,10 +118,11 @@ impl Admin {
     /// # Errors
     /// As [`cancel`](Self::cancel), and [`Invalid`](ErrorKind::Invalid) for a plan of another storage. The
     /// call ends when three requests in a row have failed. If some were made, the text says how many; the
-    /// plan can be executed again.
+    /// plan can be executed again. [`Conflict`](ErrorKind::Conflict) if the token of
+    /// [`stop_when`](Self::stop_when) fired before all were made.
     ///
     /// # Cancel safety
-    /// If the future is dropped, some requests may be made.
+    /// If the future is dropped, some requests may be made, and no worker may be notified of them.
     pub async fn cancel_all(&self, plan: &CancelPlan) -> Result<CancelReport, Error> {
         let work = async {
             check_storage(plan.storage.as_deref(), self)?;
@@ -164,12 +168,14 @@ impl Admin {
         notified
     }
 
-    /// Makes the requests, until three in a row fail. Returns the number of requests that were made, the
+    /// Makes the requests, until three in a row fail or the token of this view fires. Returns the number of requests that were made, the
     /// first error, and the wait after which newly sent jobs certainly have another time than the requests.
     /// The wait is `None` if certainly no request was made.
     async fn make_requests(&self, requests: Vec<CancelRequest>) -> (usize, Option<Duration>, Option<Error>) {
         let make = |request: CancelRequest| async move { self.requests().make(&request).await };
-        let mut answers = stream::iter(requests).map(make).buffer_unordered(CONCURRENT_REQUESTS);
+        let all = requests.len();
+        let requests = stream::iter(requests).take_while(|_| ready(!self.stop.is_cancelled()));
+        let mut answers = requests.map(make).buffer_unordered(CONCURRENT_REQUESTS);
         let (mut made, mut wait, mut failure, mut failed_in_a_row) = (0, None, None, 0);
         while failed_in_a_row < MAX_FAILURES
             && let Some(answer) = answers.next().await
@@ -183,6 +189,9 @@ impl Admin {
                 }
             }
         }
+        if failure.is_none() && made < all {
+            failure = Some(Error::new(ErrorKind::Conflict, "it was stopped by a request"));
+        }
         (made, wait, failure)
     }
 
@@ -190,6 +199,7 @@ impl Admin {
         if job.id.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "the id of the job is empty"));
         }
+        check_home(&job.queue)?;
         Ok(CancelRequest {
             queue: QueueName::new(&job.queue)?.to_string(),
             id: job.id.clone(),

@@ -9,15 +9,14 @@ use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use jobqueue::storage::{MAX_MESSAGES, QueueName};
 use jobqueue::{Error, ErrorKind};
 use jobqueue_message::envelope::{Parsed, Payload, parse};
-use serde::Serialize;
 
-use super::errors::{ErrorGroup, fingerprint};
+use super::errors::fingerprint;
 use super::event::ActionTarget;
-use super::found_letters::FoundLetters;
+use super::found_letters::{DeadLetterPage, FoundLetters};
 use super::jobs::MAX_SEARCHED_FOR_JOB;
 use super::membership::Memberships;
 use super::queues::check_home;
-use super::{Action, Admin, RawJob, short_duration};
+use super::{Action, Admin, short_duration};
 
 /// The number of letters that a request for a page of a filter reads.
 const FILTERED_PAGE: u32 = 100;
@@ -205,31 +204,6 @@ fn payload_text(message: &str) -> Cow<'_, str> {
         },
         _ => message.into(),
     }
-}
-
-/// Dead letters that were found.
-#[derive(Debug, Clone, Default, Serialize)]
-#[non_exhaustive]
-pub struct DeadLetterPage {
-    /// The dead letters, up to the requested number.
-    pub letters: Vec<RawJob>,
-    /// The number of examined dead letters that match the filter.
-    pub matching: u64,
-    /// The matching dead letters grouped by error, the largest group first: at most the first 1,000 groups
-    /// that were met.
-    pub errors: Vec<ErrorGroup>,
-    /// The number of matching dead letters in none of the groups, because there are more groups.
-    pub ungrouped: u64,
-    /// The number of dead letters that were examined.
-    pub looked_at: u64,
-    /// True if all dead letters were examined: other readers held none, and none arrived during the search.
-    pub complete: bool,
-    /// The cause, if a search stopped before it had examined all.
-    pub stopped: Option<String>,
-    /// The position behind the examined dead letters, if there may be more: pass it to
-    /// [`Admin::dead_letters_from`].
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub next: Option<String>,
 }
 
 impl Admin {

@@ -1,10 +1,36 @@
 //! The dead letters that a search has found, without their types.
 
 use jobqueue::dead_letters::DeadLetter;
+use serde::Serialize;
 
-use super::errors::ErrorCounts;
+use super::errors::{ErrorCounts, ErrorGroup};
 use super::job::Stored;
-use super::{DeadLetterPage, JobState, RawDeadLetter, RawJob};
+use super::{JobState, RawDeadLetter, RawJob};
+
+/// Dead letters that were found.
+#[derive(Debug, Clone, Default, Serialize)]
+#[non_exhaustive]
+pub struct DeadLetterPage {
+    /// The dead letters, up to the requested number.
+    pub letters: Vec<RawJob>,
+    /// The number of examined dead letters that match the filter.
+    pub matching: u64,
+    /// The matching dead letters grouped by error, the largest group first: at most the first 1,000 groups
+    /// that were met.
+    pub errors: Vec<ErrorGroup>,
+    /// The number of matching dead letters in none of the groups, because there are more groups.
+    pub ungrouped: u64,
+    /// The number of dead letters that were examined.
+    pub looked_at: u64,
+    /// True if all dead letters were examined: other readers held none, and none arrived during the search.
+    pub complete: bool,
+    /// The cause, if a search stopped before it had examined all.
+    pub stopped: Option<String>,
+    /// The position behind the examined dead letters, if there may be more: pass it to
+    /// [`Admin::dead_letters_from`](crate::Admin::dead_letters_from).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
 
 /// The dead letters found so far.
 pub(super) struct FoundLetters<'q> {

@@ -13,7 +13,8 @@ pub struct JobCounts {
     /// The running jobs: by their leases if the storage counts these, and otherwise by the records of
     /// workers.
     pub running: Option<u64>,
-    /// The remaining jobs: delayed, backing off, just fetched, or fetched by a worker without a record.
+    /// The remaining jobs: delayed, backing off, just fetched, or fetched by a worker without a record. They
+    /// are unknown if [`waiting`](Self::waiting) includes them.
     pub hidden: Option<u64>,
 }
 
@@ -32,7 +33,8 @@ impl QueueOverview {
             None if self.visible_is_exact => self.visible,
             None => rest.map(|rest| rest.max(self.visible.unwrap_or_default())),
         };
-        let hidden = rest.zip(waiting).map(|(rest, waiting)| rest.saturating_sub(waiting));
+        let told_apart = waiting.filter(|_| self.oldest_is_exact());
+        let hidden = rest.zip(told_apart).map(|(rest, waiting)| rest.saturating_sub(waiting));
         JobCounts { waiting, running, hidden }
     }
 }
@@ -54,6 +56,6 @@ mod tests {
         let many = QueueOverview { length: Some(50), visible: Some(32), ..QueueOverview::default() };
         assert_eq!(many.job_counts(None), unknown);
         let counts = many.job_counts(Some(&[]));
-        assert_eq!(counts, JobCounts { waiting: Some(50), running: Some(0), hidden: Some(0) });
+        assert_eq!(counts, JobCounts { waiting: Some(50), running: Some(0), hidden: None });
     }
 }

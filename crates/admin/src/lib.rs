@@ -93,7 +93,7 @@ pub use bulk::Bulk;
 pub use cancel::{CancelReport, Cancellation};
 pub use cancel_plan::CancelPlan;
 use checks::CheckedTypes;
-pub use dead_letters::{DeadLetterFilter, DeadLetterPage};
+pub use dead_letters::DeadLetterFilter;
 pub use errors::ErrorGroup;
 use event::{ActionResult, ActionTarget, Pending, Recorders};
 pub use event::{OperatorEvent, OperatorResult};
@@ -103,6 +103,7 @@ pub use explain::{
     EmptyIn, Explanation, IdentifiedJob, JobPlace, KeyBacklog, KeyCount, Obstacle, QueueExplanation,
     QueueObstacle, QueuePace, SlotHolder, SlotUse,
 };
+pub use found_letters::DeadLetterPage;
 #[doc(hidden)]
 pub use given::Given;
 pub use groups::{GroupEntry, GroupList, GroupOverview};
@@ -190,7 +191,8 @@ impl Admin {
     /// Returns the same view, whose passes over many messages end early once `token` fires.
     /// [`inspect`](Self::inspect) and [`search_dead_letters`](Self::search_dead_letters) return the messages
     /// found so far. A [redrive or a purge](Bulk) finishes the dead letters in progress, at most 16, and
-    /// stops; so does the search for the jobs of its canary. Messages that a stopped pass has leased become
+    /// stops; so does the search for the jobs of its canary. [`cancel_all`](Self::cancel_all) makes no further
+    /// requests, and notifies the workers of those that it has made. Messages that a stopped pass has leased become
     /// visible again at once. They do not if the future of the pass is dropped instead.
     #[must_use]
     pub fn stop_when(&self, token: CancellationToken) -> Self {

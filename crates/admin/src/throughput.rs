@@ -33,8 +33,9 @@ pub struct JournalCounts {
     /// The number of intervals. The last one has not ended.
     pub intervals: usize,
     /// The counts of each interval by queue. A queue without an entry is missing: its counts are unknown,
-    /// because its workers may keep no journal. The first intervals are `None` if the journal has too many
-    /// entries to count them all.
+    /// because its workers may keep no journal. The intervals before the first one in which a job of any
+    /// queue ended are `None`, because the journal may have begun then, or may keep nothing older; so are
+    /// the first ones if the journal has too many entries to count them all.
     pub queues: BTreeMap<String, Vec<Option<EndedJobs>>>,
 }
 
@@ -75,12 +76,15 @@ impl Admin {
             let page = journal.search(&query).await?;
             read += page.entries.len();
             page.entries.iter().for_each(|entry| counts.add(entry));
-            let Some(searched_to) = page.searched_to else { return Ok(counts) };
-            if read >= MAX_COUNTED || began.elapsed() >= MAX_COUNTING {
-                counts.forget_until(searched_to);
-                return Ok(counts);
+            match page.searched_to {
+                Some(searched_to) if read < MAX_COUNTED && began.elapsed() < MAX_COUNTING => {
+                    query.until = Some(searched_to);
+                }
+                searched_to => {
+                    counts.forget_until(searched_to);
+                    return Ok(counts);
+                }
             }
-            query.until = Some(searched_to);
         }
     }
 }
@@ -129,12 +133,16 @@ impl JournalCounts {
         }
     }
 
-    /// Makes the intervals unknown of which entries up to `searched_to` may be missing.
-    fn forget_until(&mut self, searched_to: SystemTime) {
-        if searched_to < self.from {
-            return;
-        }
-        let unknown = self.passed(searched_to).0.saturating_add(1);
+    /// Makes the intervals unknown of which entries up to `searched_to` may be missing, and those before the
+    /// first ended job.
+    fn forget_until(&mut self, searched_to: Option<SystemTime>) {
+        let has_ended = |count: &Option<EndedJobs>| {
+            count.is_some_and(|ended| ended.completed > 0 || ended.dead_lettered > 0)
+        };
+        let first = self.queues.values().filter_map(|counts| counts.iter().position(has_ended)).min();
+        let searched_to = searched_to.filter(|time| *time >= self.from);
+        let unsearched = searched_to.map_or(0, |time| self.passed(time).0.saturating_add(1));
+        let unknown = unsearched.max(first.unwrap_or_default());
         for counts in self.queues.values_mut() {
             counts.iter_mut().take(unknown).for_each(|count| *count = None);
         }
@@ -198,9 +206,19 @@ mod tests {
     fn interval_that_was_not_searched_to_its_start_is_unknown() {
         let mut counts = JournalCounts::until(at(18_060), 4, HOUR);
         counts.add(&entry(100, 14_500));
-        counts.forget_until(at(7_199));
+        counts.add(&entry(100, 7_300));
+        counts.forget_until(Some(at(7_199)));
         assert!(depths(&counts).iter().all(Option::is_some));
-        counts.forget_until(at(10_800));
+        counts.forget_until(Some(at(10_800)));
+        assert_eq!(depths(&counts), [None, None, Some(1), Some(0)]);
+    }
+
+    // review 32, B2: hours before the journal began counted as hours without a job.
+    #[test]
+    fn intervals_before_the_first_ended_job_are_unknown() {
+        let mut counts = JournalCounts::until(at(18_060), 4, HOUR);
+        counts.add(&entry(100, 14_500));
+        counts.forget_until(None);
         assert_eq!(depths(&counts), [None, None, Some(1), Some(0)]);
     }
 

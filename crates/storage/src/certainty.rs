@@ -87,6 +87,14 @@ impl Tries {
         Self { failed: Some(0), ..Self::until(runtime, beyond, u32::MAX, u32::MAX) }
     }
 
+    /// Returns the attempts of a change that must follow an effect but is useless after `give_up`, such as
+    /// the end of a lease. They continue until then, however long an outage lasts, as long as a further
+    /// attempt may help.
+    pub fn persistent_until(runtime: &Runtime, give_up: Instant) -> Self {
+        let tries = Self::until(runtime, give_up, u32::MAX, u32::MAX);
+        Self { failed: Some(0), insists: true, ..tries }
+    }
+
     /// Makes one more attempt before the time is up, even if the storage asks for a longer pause.
     #[inline]
     pub fn insisting(self) -> Self {

@@ -123,6 +123,11 @@ impl Listener {
         Self { shared: Arc::clone(shared), heard }
     }
 
+    /// Counts the notifications until now as received.
+    fn hear_all(&mut self) {
+        self.heard = self.shared.count.load(Ordering::Acquire);
+    }
+
     async fn wait(&mut self) {
         self.shared.waiters.fetch_add(1, Ordering::AcqRel);
         let _counted = scopeguard::guard(&self.shared.waiters, |waiters| {
@@ -158,6 +163,8 @@ impl Drop for Listener {
 
 impl Subscription {
     /// Waits until a notification has arrived since the last call; waits forever if the storage is gone.
+    /// Notifications of joined subscriptions that have arrived by then count as one: the caller polls after
+    /// all of them.
     ///
     /// # Cancel safety
     /// A notification is not lost if the future is dropped before it resolves.
@@ -167,6 +174,9 @@ impl Subscription {
             std::future::pending::<()>().await;
         }
         futures_util::future::select_all(waits).await;
+        for listener in &mut self.0 {
+            listener.hear_all();
+        }
     }
 
     /// Joins two subscriptions: a notification of either wakes the waiter.
@@ -174,5 +184,28 @@ impl Subscription {
     pub fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    // A put into a shard notifies twice: of the shard and of its queue.
+    #[tokio::test(start_paused = true)]
+    async fn notifications_of_joined_subscriptions_wake_once() {
+        let (shard, queue) = (Notifier::new(), Notifier::new());
+        let mut joined = shard.subscribe().and(queue.subscribe());
+        shard.notify();
+        queue.notify();
+        joined.wait().await;
+        let again = tokio::time::timeout(Duration::from_secs(1), joined.wait()).await;
+        assert!(again.is_err(), "the second notification belongs to the same message");
+        for notifier in [&shard, &queue] {
+            notifier.notify();
+            joined.wait().await;
+        }
     }
 }

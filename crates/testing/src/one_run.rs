@@ -188,8 +188,11 @@ impl HandlerTest {
         let (end, started) = (Mutex::new(Some(end)), Arc::new(AtomicBool::new(false)));
         let has_started = Arc::clone(&started);
         let report_end = move |event: &Event| match event {
-            Event::Started { .. } => has_started.store(true, Ordering::Release),
-            Event::Finished { job, outcome, error, .. } => {
+            // Handlers that the steps have added to the worker read other queues.
+            Event::Started { job, .. } if job.queue.as_str() == QUEUE => {
+                has_started.store(true, Ordering::Release);
+            }
+            Event::Finished { job, queue, outcome, error, .. } if queue.as_str() == QUEUE => {
                 if let Some(end) = lock(&end).take() {
                     let id = job.as_ref().map(|job| Arc::clone(&job.id));
                     // The receiver has been dropped if the run was given up.

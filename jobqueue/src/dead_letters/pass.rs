@@ -109,7 +109,7 @@ impl DeadLetterQueue {
         let max_new_pages = self.max_new_pages(pass.options).await?;
         let mut pauses = RESCAN_SECONDS.iter();
         while !pass.is_over() {
-            let (requested, received) = self.page(pass).await?;
+            let (requested, received) = self.next_page(pass).await?;
             let Received { messages: page, is_uncertain, is_partial, .. } = received;
             if let Some(first) = page.first() {
                 let held = first.granted.unwrap_or(LETTER_LEASE);
@@ -184,7 +184,7 @@ impl DeadLetterQueue {
 
     /// Leases a page. Also returns the time of the request that leased it. Records whether a failed request
     /// may have leased letters.
-    async fn page(&self, pass: &mut Pass<'_>) -> Result<(Instant, Received), Error> {
+    async fn next_page(&self, pass: &mut Pass<'_>) -> Result<(Instant, Received), Error> {
         let ready = timeout(MAX_THROTTLE_WAIT, self.core.storage.throttle().until_ready());
         let stop = pass.options.stop.clone().unwrap_or_default();
         if stop.run_until_cancelled(ready).await.is_none() {

@@ -198,23 +198,40 @@ impl<'a> Preparation<'a> {
     /// after this one: it may hang as well, and must not hold up jobs that could run.
     fn reserve_permit(&self, kind: &str) -> ControlFlow<NotRun> {
         let slot = self.admission.slot;
-        end_wait_for_known_kind(self.leased_job);
         if waits_for_payload(self.leased_job) {
             slot.give_back();
             return Continue(());
         }
         match slot.reserve(kind) {
             Ok(()) => Continue(()),
-            Err(wait) => Break(self.over_limit(wait)),
+            Err(wait) => {
+                // Otherwise the wait goes on until the payload is decoded: the codec may lack a key.
+                end_wait_for_known_kind(self.leased_job);
+                Break(self.over_limit(wait))
+            }
         }
     }
 
     /// Downloads the payload, and refreshes the queue's settings: the queue may have been paused meanwhile,
     /// and the worker refreshes no settings while all its slots are taken.
     async fn download(&self) -> Result<Bytes, NotRun> {
-        let fetched = fetch(self.leased_job).await;
+        let fetched = self.unless_cancelled(fetch(self.leased_job)).await?;
         let _ = self.leased_job.core.fresh_settings().await;
         fetched
+    }
+
+    /// Waits for a blob, unless an operator cancels the job first: a storage may take minutes for it.
+    async fn unless_cancelled<T>(&self, read: impl Future<Output = T>) -> Result<T, NotRun> {
+        let Self { leased_job, info, admission, .. } = self;
+        tokio::select! {
+            biased;
+            read = read => Ok(read),
+            () = admission.until_cancelled(leased_job, info) => {
+                let cancelled = admission.cancelled(leased_job, info);
+                // The operator may have taken the cancellation back.
+                Err(cancelled.map_or_else(|| Box::new(Disposition::Release(Duration::ZERO)), rejected))
+            }
+        }
     }
 
     /// Decodes the message, unless the job is over or `payload` already says that it does not run.
@@ -261,7 +278,12 @@ impl<'a> Preparation<'a> {
         if has_stored_checkpoint(leased_job) {
             self.reserve_permit(registration.kind)?;
             // Boxed, because most checkpoints are inside their messages.
-            if let Err(error) = Box::pin(read_stored_checkpoint(leased_job)).await {
+            let reading = Box::pin(read_stored_checkpoint(leased_job));
+            let read = match self.unless_cancelled(reading).await {
+                Ok(read) => read,
+                Err(not_run) => return Break(not_run),
+            };
+            if let Err(error) = read {
                 return Break(deferred(DeferralCause::PayloadUnreadable, chain(&error)));
             }
         }

@@ -210,11 +210,16 @@ fn reason_to_end(
 }
 
 /// Returns the wait that an earlier delivery began for the same cause, and its duration. A failing hook at
-/// the end of a job that did not run continues the wait for a hook before the run. A wait whose start cannot
-/// be read counts as none.
+/// the end of a job that did not run continues the wait for a hook before the run. The waits for another
+/// program continue each other, because workers of several releases may receive the message by turns. A wait
+/// whose start cannot be read counts as none.
 fn earlier_wait(job: &LeasedJob, cause: DeferralCause) -> Option<(Deferral, Duration)> {
     let mut earlier_wait = job.with_envelope(|envelope| envelope.history.deferral.clone()).flatten()?;
     if cause == DeferralCause::BrokenHook && earlier_wait.cause == DeferralCause::BrokenAdmission.code() {
+        cause.code().clone_into(&mut earlier_wait.cause);
+    }
+    let for_others = [DeferralCause::UnknownKind, DeferralCause::CodecNotReady];
+    if cause.is_for_others() && for_others.iter().any(|other| other.code() == earlier_wait.cause) {
         cause.code().clone_into(&mut earlier_wait.cause);
     }
     if earlier_wait.cause != cause.code() {

@@ -13,6 +13,8 @@ use crate::storage::{Queues, StoreError, StoreErrorKind, Tries, UpdateMessage, U
 
 /// The maximum duration of a single request, however long the lease.
 const MAX_REQUEST_TIME: Duration = Duration::from_secs(30);
+/// The maximum time between the last pause of a settlement and the end of the lease.
+const SETTLE_MARGIN: Duration = Duration::from_secs(5);
 
 /// The reason why an operation on a lease failed.
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +110,7 @@ impl Lease {
         text: Option<String>,
     ) -> Result<(), LeaseError> {
         let _turn = self.turn.lock().await;
-        let tries = Tries::until(self.queue.renewer.runtime(), self.deadline(), 1, 1).insisting();
+        let tries = self.settling_tries();
         // The committed text of a transaction says that the job is done, and must stay.
         let text = text.filter(|_| !matches!(self.state().transaction, TransactionState::Tried));
         let change = LeaseChange { visibility: delay, text, ends_lease: true };
@@ -134,6 +136,15 @@ impl Lease {
     pub(super) fn few_tries(&self) -> Tries {
         let left = self.deadline().saturating_duration_since(Instant::now());
         Tries::until(self.queue.renewer.runtime(), Instant::now() + left / 4, 1, 1).insisting()
+    }
+
+    /// Returns the tries of a settlement. After an outage the message would otherwise stay hidden, and may
+    /// hold up its key, until the lease ends. The tries end a little before the lease, so that a durable
+    /// completion can be recorded before another worker has the message.
+    pub(super) fn settling_tries(&self) -> Tries {
+        let deadline = self.deadline();
+        let left = deadline.saturating_duration_since(Instant::now());
+        Tries::persistent_until(self.queue.renewer.runtime(), deadline - (left / 4).min(SETTLE_MARGIN))
     }
 
     /// Sends an update with the current receipt. If the answer is "not found" after an earlier answer was

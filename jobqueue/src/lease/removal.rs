@@ -4,7 +4,7 @@ use tokio::time::Instant;
 
 use super::operation::{LeaseError, share_of};
 use super::owner::{Lease, Loss, Phase};
-use crate::storage::{DeadLetterMessage, ExpiredReceipt, StoreError, StoreErrorKind, Tries};
+use crate::storage::{DeadLetterMessage, ExpiredReceipt, StoreError, StoreErrorKind};
 
 impl Lease {
     /// Deletes the message and ends the lease.
@@ -67,7 +67,7 @@ impl Lease {
     ) -> Result<(), LeaseError> {
         let outdated = self.is_uncertain();
         let deadline = self.deadline();
-        let mut tries = Tries::until(self.queue.renewer.runtime(), deadline, 1, 1).insisting();
+        let mut tries = self.settling_tries();
         let mut failed = first;
         loop {
             let error = match failed.take() {

@@ -351,14 +351,19 @@ async fn job_that_is_cancelled_during_its_download_does_not_begin() {
     let large = Task { name: "a".into(), data: "x".repeat(100_000) };
     let _ = queue.send(&large).id("slow").in_order().await.unwrap();
     after(2).await;
-    let is_payload = |call: &Call| call.subject.contains("jobqueue-payloads");
-    faulty.on(Operation::GetBlob, move |call| is_payload(call).then_some(Fault::DelayAfter(MINUTE)));
+    let (reads, is_payload) =
+        (Arc::new(AtomicUsize::new(0)), |call: &Call| call.subject.contains("jobqueue-payloads"));
+    let counted = Arc::clone(&reads);
+    let slow = move |call: &Call| is_payload(call).then(|| counted.fetch_add(1, Ordering::SeqCst));
+    faulty.on(Operation::GetBlob, move |call| slow(call).map(|_| Fault::DelayAfter(MINUTE)));
     let handler = async |_: Task| Ok::<_, JobError>(());
     let built = worker(&storage).presence(Duration::from_secs(1)).handle(handler).build().unwrap();
     let admin = operator(&storage);
     let operator = async {
-        after(30).await;
+        after(5).await;
         let _ = admin.cancel(&JobReference::new("tasks", "slow")).await.unwrap();
+        after(20).await;
+        assert_eq!(reads.load(Ordering::SeqCst), 2, "the dead letter copies it, in place of the download");
         after(300).await;
     };
     let report = built.run_until(operator).await.unwrap();

@@ -182,6 +182,21 @@ async fn run_whose_message_another_run_has_taken_says_so() {
     }
 }
 
+// review of round 31, e 3: the first delivery of the other queue counted as the end of the run.
+#[tokio::test(start_paused = true)]
+async fn handler_on_another_queue_does_not_end_the_run() {
+    let storage = memory::open_on(Runtime::paused());
+    // A former run on this storage has left it.
+    let mails = storage.queue::<Mail>().await.unwrap();
+    let _ = mails.send(&Mail { to: "a".into() }).await.unwrap();
+    let post = async |_: Mail| Err::<(), _>(JobError::dead_letter("no such address"));
+    let test = HandlerTest::new().storage(storage).worker(move |builder| builder.handle(post));
+    let handler = async |_: Task| Ok::<(), JobError>(());
+    // The other message ends first.
+    let delayed = SendOptions::new().delay(Duration::from_secs(60));
+    test.run_one_with(handler, &task("a"), delayed).await.unwrap().assert_completed();
+}
+
 // round 31, newcomer b 10
 #[tokio::test(start_paused = true)]
 async fn snooze_is_asserted_with_its_cause() {

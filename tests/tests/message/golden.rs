@@ -1,5 +1,6 @@
 //! Golden files: the effect of a wire form change on the tests of an application.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -312,6 +313,37 @@ fn payload_that_is_written_differently_each_time_is_compared_by_its_value() {
     fs::write(&path, cut).unwrap();
     let error = check_in(folder.path(), "", &diagnosis("ada"), false).unwrap_err();
     assert!(matches!(error, GoldenError::Unreadable { .. }), "{error:?}");
+}
+
+/// A [`Sealed`] codec over the form of maps whose keys are no strings, which JSON does not have.
+struct SealedPairs;
+
+impl Codec for SealedPairs {
+    const CONTENT_TYPE: &'static str = "application/x-sealed-pairs";
+
+    fn encode<T: Serialize + ?Sized>(_: &T) -> Result<Vec<u8>, CodecError> {
+        Ok(vec![NONCE.fetch_add(1, Ordering::Relaxed)])
+    }
+
+    fn decode<T: DeserializeOwned>(_: &[u8]) -> Result<T, CodecError> {
+        Json::decode(br#"{"seats":{}}"#)
+    }
+}
+
+// review of round 31, c 15: its file was written, and "has changed" at each later run.
+#[test]
+fn value_that_json_cannot_hold_is_refused_with_a_random_codec() {
+    #[derive(Serialize, Deserialize, QueueMessage)]
+    #[message(queue = "halls", kind = "hall", codec = SealedPairs)]
+    struct Hall {
+        seats: BTreeMap<(u8, u8), String>,
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let hall = Hall { seats: BTreeMap::from([((1, 2), "ada".to_owned())]) };
+    let error = check_in(folder.path(), "", &hall, true).unwrap_err();
+    assert!(matches!(error, GoldenError::NotComparable(_)), "{error:?}");
+    assert!(error.report().contains("key must be a string"), "{}", error.report());
+    assert!(files(folder.path()).is_empty());
 }
 
 #[test]

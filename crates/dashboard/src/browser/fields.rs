@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 pub(crate) use jobqueue_admin::Given;
 use percent_encoding::percent_decode_str;
 
-use crate::browser::pages::PageError;
+use crate::browser::page_error::PageError;
 use crate::browser::text::line;
 
 /// The field of the rows that an operator has selected. A form sends it once for each row, with the query

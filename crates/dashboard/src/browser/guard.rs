@@ -14,7 +14,7 @@ use jobqueue_admin::Admin;
 
 use crate::browser::app::{App, AuthorizedRequest, Joined, Place};
 use crate::browser::base::base;
-use crate::browser::pages::PageError;
+use crate::browser::page_error::PageError;
 use crate::browser::{json, origin};
 
 /// The headers of every response. Pages load nothing from other hosts, run only scripts that are files of the

@@ -4,7 +4,7 @@ use jobqueue::Error;
 use jobqueue_admin::{Admin, CancelPlan, CancelReport, JobReference};
 use tokio_util::sync::CancellationToken;
 
-use crate::browser::pages::job_selection::JobSelection;
+use crate::browser::job_selection::JobSelection;
 
 /// The maximum number of jobs that one operation makes due. Each of them is searched for by itself.
 pub(crate) const MAX_DUE: usize = 100;

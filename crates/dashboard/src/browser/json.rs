@@ -9,12 +9,12 @@ use serde_json::json;
 
 use super::app::AuthorizedRequest;
 use super::fields::{Fields, Given};
+use super::job_selection::JobSelection;
 use super::pages::dead::letters;
 use super::pages::job::reference;
-use super::pages::job_selection::JobSelection;
 use super::pages::jobs::listed_state;
-use super::pages::selection::Selection;
 use super::pages::{PageError, queue, search, throughput};
+use super::selection::Selection;
 
 /// The maximum number of jobs in a document.
 const MAX_JOBS: usize = 1_000;

@@ -161,7 +161,7 @@ impl Links {
 }
 
 /// Returns the id of the trace in a W3C `traceparent`, which any sender can write.
-fn trace_id(traceparent: &str) -> Option<&str> {
+pub(crate) fn trace_id(traceparent: &str) -> Option<&str> {
     let id = traceparent.split('-').nth(1)?;
     let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     Some(id).filter(|id| is_id && id.bytes().any(|byte| byte != b'0'))

@@ -3,7 +3,7 @@
 use jobqueue_admin::{AccessLevel, Action, CancelPlan, DeadLetterPlan};
 
 use crate::browser::job_operations::JobChoice;
-use crate::browser::pages::selection::Selection;
+use crate::browser::selection::Selection;
 
 /// The action on the dead letters or jobs.
 #[derive(Debug, Clone)]

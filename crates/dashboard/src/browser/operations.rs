@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use crate::browser::fields::Given;
 use crate::browser::job_operations::{self, JobChoice, JobReport};
 use crate::browser::operation_spec::{OperationSpec, Verb};
-use crate::browser::pages::PageError;
+use crate::browser::page_error::PageError;
 
 /// The maximum number of concurrent operations, without redrives that wait for their canary.
 const MAX_WORKING: usize = 8;
@@ -115,7 +115,7 @@ impl Operation {
         planned + self.progress.borrow().ended.iter().flatten().map(OperationReport::bytes).sum::<usize>()
     }
 
-    /// Stops it before the next dead letter or job, if the operator may start an operation of its kind.
+    /// Stops it after the dead letters, requests or job in progress, and a preview of jobs at once, if the operator may start an operation of its kind.
     pub(crate) async fn stop(&self, admin: &Admin) -> Result<(), Error> {
         let verb = &self.spec.verb;
         let subject = format!("operation {} on {} of {}", self.id, verb.objects(), self.spec.queue);
@@ -131,7 +131,10 @@ impl Operation {
             Verb::Redrive(plan) => admin.redrive(queue).plan(plan.clone()).given(*canary, Bulk::canary),
             Verb::Purge(plan) => admin.purge(queue).plan(plan.clone()),
             Verb::PreviewJobs(choice) => return self.unless_stopped(choice.find(&admin, queue)).await,
-            Verb::Cancel(plan) => return self.unless_stopped(job_operations::cancel(&admin, plan)).await,
+            Verb::Cancel(plan) => {
+                let report = job_operations::cancel(&admin, plan).await?;
+                return Ok(OperationReport::Jobs(Arc::new(report)));
+            }
             Verb::RunNow(plan) => {
                 let report = job_operations::run_now(&admin, plan, &self.stop, |done| {
                     let total = Some(plan.jobs.len() as u64);
@@ -150,14 +153,13 @@ impl Operation {
         Ok(OperationReport::Letters(Arc::new(bulk.run().await?)))
     }
 
-    /// Drops `work`, which does not stop by itself, once the operation is to stop.
+    /// Drops a preview, which changes nothing, once the operation is to stop.
     async fn unless_stopped(
         &self,
-        work: impl Future<Output = Result<JobReport, Error>>,
+        preview: impl Future<Output = Result<JobReport, Error>>,
     ) -> Result<OperationReport, Error> {
-        let text = "it was stopped by a request; what it had done before stays";
-        let stopped = || Err(Error::new(ErrorKind::Conflict, text));
-        let report = self.stop.run_until_cancelled(work).await.unwrap_or_else(stopped)?;
+        let stopped = || Err(Error::new(ErrorKind::Conflict, "it was stopped by a request"));
+        let report = self.stop.run_until_cancelled(preview).await.unwrap_or_else(stopped)?;
         Ok(OperationReport::Jobs(Arc::new(report)))
     }
 }
@@ -263,7 +265,7 @@ mod tests {
     use jobqueue_admin::{AccessLevel, DeadLetterPlan, JobReference};
 
     use super::*;
-    use crate::browser::pages::selection::Selection;
+    use crate::browser::selection::Selection;
 
     fn admin(operator: &str, storage: Storage) -> Admin {
         Admin::builder(storage).access(AccessLevel::Operate).operator(operator).build()

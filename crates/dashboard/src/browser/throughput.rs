@@ -42,10 +42,10 @@ impl Hour {
     pub(crate) fn note(&self) -> String {
         let mut note = String::new();
         if self.unknown > 0 {
-            note += ". Grey minutes are unknown: this dashboard was not open, and the journal has no entry of them";
+            note += ". Grey minutes are unknown: this dashboard was not open, and no journal that it has read tells of them";
         }
         if self.from_journal > 0 {
-            note += ". Minutes before this dashboard was opened are from the journal, which has no retried attempts";
+            note += ". Minutes before this dashboard was opened are from the journal, which has no retried attempts, and only the queues whose workers keep one";
         }
         note
     }
@@ -116,7 +116,8 @@ impl Throughput {
     }
 
     /// Adds the jobs that ended up to the minute of the first look, as the journal has them. Later jobs are
-    /// in the records of workers.
+    /// in the records of workers. Jobs that ended after a worker's last record before that look, within 15
+    /// seconds, are in both.
     pub(crate) fn add_journal(&mut self, counts: &JournalCounts) {
         let (Some(first), Some(current)) = (self.first, self.current) else { return };
         for (queue, ended) in &counts.queues {

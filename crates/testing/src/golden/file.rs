@@ -45,12 +45,17 @@ enum Payload {
 }
 
 impl Golden {
-    pub(super) fn of<M: QueueMessage>(message: &M, payload: &[u8]) -> Self {
+    /// Returns the file of `message`, of which `payload` is one writing.
+    ///
+    /// # Errors
+    /// [`GoldenError::NotComparable`].
+    pub(super) fn of<M: QueueMessage>(message: &M, payload: &[u8]) -> Result<Self, GoldenError> {
         let media_type = M::Codec::CONTENT_TYPE;
         let is_json = media_type.ends_with("json") && !has_wide_integer(payload);
         let json = is_json.then(|| serde_json::from_slice(payload).ok()).flatten();
         let is_random = json.is_none() && encode_message(message).is_ok_and(|again| again != payload);
-        Self {
+        let plain = is_random.then(|| serde_json::to_value(message)).transpose();
+        Ok(Self {
             kind: M::KIND.to_owned(),
             version: M::VERSION,
             queue: M::QUEUE.to_owned(),
@@ -58,8 +63,8 @@ impl Golden {
             datacontenttype: media_type.to_owned(),
             rust_type: type_name::<M>().to_owned(),
             payload: json.map_or_else(|| Payload::Base64(STANDARD.encode(payload)), Payload::Json),
-            plain: is_random.then(|| serde_json::to_value(message).ok()).flatten(),
-        }
+            plain: plain.map_err(GoldenError::NotComparable)?,
+        })
     }
 
     pub(super) fn is_of<M: QueueMessage>(&self) -> bool {

@@ -197,6 +197,27 @@ async fn throttled_deletion_is_retried_until_lease_ends() {
     }
 }
 
+// round 31: it was given up after two tries, and the message stayed hidden until its lease ended.
+#[tokio::test(start_paused = true)]
+async fn settlement_is_retried_after_an_outage_within_its_lease() {
+    for (deletes, is_lost) in [(true, false), (true, true), (false, false), (false, true)] {
+        let scene = Scene::quiet().await;
+        let lease = scene.leased(Duration::ZERO, SECOND).await;
+        let operation = if deletes { Operation::Delete } else { Operation::Update };
+        let fault = if is_lost { LOST_REQUEST } else { Fault::Refuse(StoreErrorKind::Unavailable) };
+        scene.faulty.plan_always(operation, fault);
+        let faulty = scene.faulty.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(TERM / 2).await;
+            faulty.heal();
+        });
+        let settled = if deletes { lease.delete().await } else { lease.release(Duration::ZERO, None).await };
+        settled.unwrap();
+        let visible = take(scene.inner.queues(), &scene.queue);
+        assert_eq!(visible.is_none(), deletes, "deletes: {deletes}, lost: {is_lost}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn throttled_release_is_retried_until_lease_ends() {
     let scene = Scene::new().await;

@@ -37,6 +37,10 @@ struct Letter(u32);
 #[message(queue = "letters", kind = "letter", codec = Locked<false>)]
 struct LetterWithoutKey(u32);
 
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "letters", kind = "parcel")]
+struct Parcel(u32);
+
 fn reader<M: QueueMessage>(storage: &Storage) -> Worker {
     worker(storage).handle(|_: M| async { Ok::<(), JobError>(()) }).build().unwrap()
 }
@@ -70,4 +74,18 @@ async fn payload_without_a_key_is_dead_lettered_after_a_day() {
     let letter = letters.list().await.unwrap().remove(0);
     assert_eq!((letter.reason, letter.attempts), (Reason::DECODE_ERROR, 0));
     assert!(letter.error.is_some_and(|error| error.contains("key 2 is not installed")));
+}
+
+// review of round 31, c 13: each of the two workers began the wait anew.
+#[tokio::test(start_paused = true)]
+async fn wait_continues_between_workers_that_lack_the_kind_and_the_key() {
+    let storage = in_memory();
+    let queue = storage.queue::<LetterWithoutKey>().await.unwrap();
+    let _ = queue.send(&LetterWithoutKey(1)).await.unwrap();
+    for _ in 0..25 {
+        let _ = reader::<LetterWithoutKey>(&storage).run_until(after(1_800)).await.unwrap();
+        let _ = reader::<Parcel>(&storage).run_until(after(1_800)).await.unwrap();
+    }
+    let letters = queue.dead_letters().unwrap();
+    assert_eq!(letters.list().await.unwrap().len(), 1);
 }

@@ -11,6 +11,7 @@ use jobqueue_admin::{AccessLevel, CancelPlan, DeadLetterFilter, JobFilter, JobRe
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task};
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 use crate::admin::explain_turns::WithoutIndex;
 use crate::admin::presence::{operator, present};
@@ -212,6 +213,8 @@ async fn empty_selection_is_refused_and_half_a_cancellation_says_so() {
     assert!(serde_json::from_str::<CancelPlan>(r#"{"jobs":[],"complete":true,"key":"ada"}"#).is_err());
     let plan = CancelPlan::of_jobs([JobReference::new("tasks", "a"), JobReference::new("tasks", "")]);
     assert_eq!(admin.cancel_all(&plan).await.unwrap_err().kind(), ErrorKind::Invalid);
+    let dead = JobReference::new("tasks-poison", "a");
+    assert_eq!(admin.cancel(&dead).await.unwrap_err().kind(), ErrorKind::Invalid, "no worker reads this");
 
     // Quiet: the requests overtake each other at a distance, and the second one is counted.
     let faulty = Faulty::quiet(&storage);
@@ -221,6 +224,25 @@ async fn empty_selection_is_refused_and_half_a_cancellation_says_so() {
     assert!(error.to_string().starts_with("2 of 3 jobs"), "{error:?}");
     let report = operator(&faulty.storage()).cancel_all(&plan).await.unwrap();
     assert_eq!(report.jobs, plan.jobs);
+}
+
+// review 32, B1: the requests made before a stop stood for 30 days, and no running worker read them.
+#[tokio::test(start_paused = true)]
+async fn workers_are_notified_of_the_requests_made_before_a_stop() {
+    let faulty = Faulty::quiet(&in_memory());
+    let stop = CancellationToken::new();
+    let fired = stop.clone();
+    faulty.on(Operation::PutBlob, move |_| {
+        fired.cancel();
+        None
+    });
+    let jobs = (0..40).map(|number| JobReference::new("tasks", number.to_string()));
+    let admin = operator(&faulty.storage()).stop_when(stop);
+    let error = admin.cancel_all(&CancelPlan::of_jobs(jobs)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    let made: u64 = error.to_string().split(' ').next().unwrap().parse().unwrap();
+    assert!((1..=16).contains(&made), "{error:?}");
+    assert!(faulty.calls_of(Operation::ListBlobs) > 0, "no worker is notified: {error:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,13 +10,13 @@ use jobqueue_admin::{Action, DeadLetterPage, DeadLetterPlan, PlannedLetter};
 use super::job::reference;
 use super::operation::Started;
 use super::rows::{ErrorRow, Message, exact_time};
-use super::selection::Selection;
 use super::{Answer, Layout, PageError, operation};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
 use crate::browser::operation_spec::{OperationSpec, Verb};
 use crate::browser::operations::OperationReport;
+use crate::browser::selection::Selection;
 use crate::browser::text::known;
 
 #[derive(Template)]

@@ -13,6 +13,7 @@ use super::{Answer, Layout, PageError, jobs, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
+use crate::browser::links::trace_id;
 use crate::browser::looks::Look;
 use crate::browser::redact::Field;
 use crate::browser::text::{Timed, When, amount, beginning, block, error_text, indented, line};
@@ -248,7 +249,8 @@ fn facts(
     ended: Option<&HistoryRecord>,
 ) -> Vec<(&'static str, String)> {
     let mut facts = Vec::new();
-    let trace = |trace: &Option<String>| trace.as_deref().and_then(trace_id).map(|id| ("Trace", id));
+    let trace =
+        |trace: &Option<String>| trace.as_deref().and_then(trace_id).map(|id| ("Trace", id.to_owned()));
     if let Some(message) = &found.message {
         let shown = |field: Field<'_>, text: &str| shown(request, &message.queue, &message.kind, field, text);
         facts.push(("Kind", line(&message.kind)));
@@ -277,11 +279,6 @@ fn facts(
         facts.extend(trace(&ended.trace));
     }
     facts
-}
-
-/// Returns the id of the trace in a W3C `traceparent`.
-fn trace_id(traceparent: &str) -> Option<String> {
-    traceparent.split('-').nth(1).map(line)
 }
 
 fn headers(request: &AuthorizedRequest, message: Option<&RawJob>) -> Vec<(String, String)> {

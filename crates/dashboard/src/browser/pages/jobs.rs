@@ -8,21 +8,21 @@ use jobqueue::storage::StateCounts;
 use jobqueue_admin::{Action, CancelPlan, JobPage, JobReference, JobState};
 
 use super::job::reference;
-use super::job_selection::JobSelection;
 use super::operation::Started;
 use super::rows::Message;
-use super::selection::Selection;
 use super::{Answer, Layout, PageError, operation};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
 use crate::browser::filters;
 use crate::browser::job_operations::{JobChoice, JobReport, MAX_DUE};
+use crate::browser::job_selection::JobSelection;
 use crate::browser::operation_spec::{OperationSpec, Verb};
 use crate::browser::operations::OperationReport;
+use crate::browser::selection::Selection;
 use crate::browser::text::line;
 
 /// The number of jobs on a page. With conditions there may be up to 1,000 more.
-const PAGE_SIZE: usize = 100;
+const PAGE_SIZE: usize = 50;
 
 /// The states that have a list, with their names in addresses and on pages.
 const LISTS: [List; 4] = [
@@ -149,8 +149,11 @@ async fn read(
     let admin = &request.app.admin;
     if !admin.shows_all_jobs() {
         let queue = fields.required("queue")?;
+        if list.state != JobState::Waiting {
+            return Ok(FoundJobs { jobs: Vec::new(), next: None });
+        }
         let shown = request.app.reads.get(queue, admin.peek(queue)).await?;
-        let jobs = shown.iter().filter(|job| list.state == JobState::Waiting && selection.selects(job));
+        let jobs = shown.iter().filter(|job| selection.selects(job));
         return Ok(FoundJobs { jobs: jobs.map(|job| Message::new(request, job)).collect(), next: None });
     }
     let page = search(request, fields, list, selection).await?;

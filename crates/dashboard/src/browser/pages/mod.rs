@@ -6,7 +6,6 @@ pub(crate) mod enqueue;
 pub(crate) mod holdup;
 pub(crate) mod job;
 mod job_operation;
-pub(crate) mod job_selection;
 pub(crate) mod jobs;
 pub(crate) mod operation;
 pub(crate) mod operation_document;
@@ -16,7 +15,6 @@ pub(crate) mod refused;
 pub(crate) mod rows;
 pub(crate) mod schedules;
 pub(crate) mod search;
-pub(crate) mod selection;
 pub(crate) mod storages;
 pub(crate) mod throughput;
 mod timeline;
@@ -35,7 +33,8 @@ use tokio::time::timeout;
 
 use crate::browser::app::{AuthorizedRequest, Place};
 use crate::browser::assets::{ASSETS, Assets};
-use crate::browser::looks::{Look, Unread};
+use crate::browser::looks::Look;
+pub(crate) use crate::browser::page_error::PageError;
 use crate::browser::text::{Sum, Timed, When, error_text, line};
 
 /// The maximum wait for a part of a page. The page shows the rest without it.
@@ -47,75 +46,6 @@ pub(crate) enum Answer {
     Page(String),
     /// A redirect to another page of the dashboard, by its path from the root.
     Go(String),
-}
-
-/// The answer to a request that failed.
-#[derive(Debug)]
-pub(crate) struct PageError {
-    status: StatusCode,
-    text: String,
-}
-
-impl PageError {
-    pub(crate) fn new(status: StatusCode, text: impl Into<String>) -> Self {
-        Self { status, text: text.into() }
-    }
-
-    pub(crate) fn invalid(text: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, text)
-    }
-
-    pub(crate) fn forbidden(text: impl Into<String>) -> Self {
-        Self::new(StatusCode::FORBIDDEN, text)
-    }
-
-    pub(crate) fn missing(text: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, text)
-    }
-
-    /// Turns 502 into 503 for a page, which can be loaded again, unlike a change.
-    pub(crate) fn of_page(self) -> Self {
-        match self.status {
-            StatusCode::BAD_GATEWAY => Self::new(StatusCode::SERVICE_UNAVAILABLE, self.text),
-            _ => self,
-        }
-    }
-
-    pub(crate) fn into_parts(self) -> (StatusCode, String) {
-        (self.status, self.text)
-    }
-
-    pub(crate) fn busy(text: impl Into<String>) -> Self {
-        Self::new(StatusCode::TOO_MANY_REQUESTS, text)
-    }
-}
-
-impl From<Error> for PageError {
-    fn from(error: Error) -> Self {
-        let status = match error.kind() {
-            ErrorKind::Forbidden => StatusCode::FORBIDDEN,
-            ErrorKind::NotFound => StatusCode::NOT_FOUND,
-            ErrorKind::Invalid | ErrorKind::Configuration => StatusCode::BAD_REQUEST,
-            ErrorKind::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-            ErrorKind::Conflict => StatusCode::CONFLICT,
-            _ => StatusCode::BAD_GATEWAY,
-        };
-        // `Debug` of an error has all causes in one line.
-        Self::new(status, format!("{error:?}"))
-    }
-}
-
-impl From<Unread> for PageError {
-    fn from(Unread(reason): Unread) -> Self {
-        let text = format!("the storage has not answered since this dashboard started: {reason}");
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, text)
-    }
-}
-
-impl From<askama::Error> for PageError {
-    fn from(error: askama::Error) -> Self {
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, format!("the page cannot be written: {error}"))
-    }
 }
 
 /// Reads a part of a page within [`PART_TIMEOUT`]. If that fails, returns the reason, which the page shows
@@ -142,7 +72,7 @@ async fn part<V: Any + Send + Sync>(
 fn or_reason<V>(read: Result<Arc<V>, Error>) -> Result<Result<Arc<V>, String>, PageError> {
     match read {
         Err(error) if error.kind() == ErrorKind::Invalid => Err(error.into()),
-        read => Ok(read.map_err(|error| PageError::from(error).text)),
+        read => Ok(read.map_err(|error| PageError::from(error).into_parts().1)),
     }
 }
 
@@ -291,7 +221,9 @@ fn notice(code: &str) -> Option<&'static str> {
         "triggered-without-leader" => {
             "Requested. No worker leads the schedule now: the job is sent when one does."
         }
-        "stopping" => "It stops after what it is processing: at most 16 dead letters, or one job.",
+        "stopping" => {
+            "It stops after what it is processing: at most 16 dead letters or cancellations, or one job."
+        }
         _ => return None,
     })
 }
@@ -304,7 +236,7 @@ struct ErrorPage {
 }
 
 pub(crate) fn error_page(request: &AuthorizedRequest, error: PageError) -> Response {
-    let PageError { status, text } = error;
+    let (status, text) = error.into_parts();
     let mut layout = Layout::new(request, "", status.canonical_reason().unwrap_or("Error"));
     // The page loads by itself once the storage answers.
     layout.events = (status == StatusCode::SERVICE_UNAVAILABLE).then(|| "events".to_owned());

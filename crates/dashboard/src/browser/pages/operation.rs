@@ -149,7 +149,7 @@ pub(super) async fn outcome_of(
     operation: &str,
     report: &BulkReport,
 ) -> Arc<Result<PlanOutcome, String>> {
-    let text = |error| PageError::from(error).text;
+    let text = |error| PageError::from(error).into_parts().1;
     // Caches a failure as well, so that viewers do not repeat the search.
     let work = async { Ok(request.app.admin.outcome_of(report).await.map_err(text)) };
     request.app.reads.get(operation, work).await.unwrap_or_else(|error| Arc::new(Err(text(error))))

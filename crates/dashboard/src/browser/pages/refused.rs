@@ -5,9 +5,9 @@ use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse, Response};
 use jobqueue::QueueName;
 
-use super::selection::query;
 use super::{Layout, PageError, error_page};
 use crate::browser::app::AuthorizedRequest;
+use crate::browser::selection::query;
 use crate::browser::text::{Timed, error_text};
 
 /// The fields into which operators type, each with its label, by the path of the change.
@@ -38,7 +38,6 @@ const TYPED: &[(&str, &[(&str, &str)])] = &[
             ("canary", "Canary: the number of jobs to put back first"),
         ],
     ),
-    ("/do/purge", &[("confirm", "This cannot be undone. Type the name of the queue")]),
 ];
 
 /// A form as it was sent.
@@ -118,7 +117,7 @@ impl SentForm {
 /// Returns the page of a change that failed. If nothing was typed, it is the page of the error.
 pub(crate) fn refused_page(request: &AuthorizedRequest, error: PageError, form: &SentForm) -> Response {
     let typed = form.typed();
-    if error.status == StatusCode::FORBIDDEN || typed.iter().all(|field| field.value.is_empty()) {
+    if error.status() == StatusCode::FORBIDDEN || typed.iter().all(|field| field.value.is_empty()) {
         return error_page(request, error);
     }
     let (status, text) = error.into_parts();

@@ -4,9 +4,9 @@ use std::time::SystemTime;
 
 use jobqueue_admin::{ErrorGroup, RawJob, RunningJob, WorkerOverview};
 
-use super::selection::Selection;
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::redact::{Field, Shown};
+use crate::browser::selection::Selection;
 use crate::browser::text::{When, age, encoded, line};
 
 /// Returns the path of a job's page from the root of the dashboard.

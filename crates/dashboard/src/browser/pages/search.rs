@@ -154,16 +154,17 @@ fn none_found(request: &AuthorizedRequest, look: &Look, fields: &Fields) -> Stri
         (false, true) => "key",
         _ => "id",
     };
+    let place = if fields.text("queue").is_some() { "this queue" } else { "each queue" };
     match request.app.admin.shows_all_jobs() {
         // Dead letters are searched by their ids only.
         true if !has_id => format!(
-            "No job with this {what} waits or runs, among the first 10,000 of each state in each queue, and none of the first 32 dead letters of each queue has it."
+            "No job with this {what} waits or runs, among the first 10,000 of each state in {place}, and none of the first 32 dead letters of {place} has it."
         ),
         true => format!(
-            "No job with this {what} waits or runs, and no dead letter has it, among the first 10,000 of each state in each queue."
+            "No job with this {what} waits or runs, and no dead letter has it, among the first 10,000 of each state in {place}."
         ),
         false => format!(
-            "No running job has this {what}, and none of the first 32 messages of each queue and of its dead letters ({} requests).",
+            "No running job has this {what}, and none of the first 32 messages of {place} and of its dead letters ({} requests).",
             3 * searched_queues(look, fields.text("queue")).len()
         ),
     }

@@ -14,7 +14,7 @@ async fn send_with_keys(storage: &Storage, jobs: &[(&str, &str)]) {
     let admin = operate(storage);
     admin.create_queue("mails").await.unwrap();
     for (id, key) in jobs {
-        let mail = RawSend::json("mail", r#"{"to":"bob@example.org"}"#).unwrap().id(*id).key(*key);
+        let mail = RawSend::json("mail", r#"{"to":"bob@example.org"}"#).unwrap().id(id).key(key);
         admin.send("mails", mail).await.unwrap();
     }
 }

@@ -41,7 +41,7 @@ async fn hour_before_the_first_look_is_from_the_journal() {
     };
     assert!(page.contains("are from the journal"), "{page}");
     let mails = browser.page("/queues/mails").await;
-    assert!(mails.contains("completed: 3") && !mails.contains("Grey minutes"), "{mails}");
+    assert!(mails.contains("completed: 3") && mails.contains("are from the journal"), "{mails}");
     let films = browser.page("/queues/films").await;
     assert!(films.contains("Grey minutes are unknown"), "no journal may have its jobs: {films}");
 }
@@ -52,13 +52,17 @@ async fn last_day_is_counted_from_the_journal() {
     for path in ["/throughput", "/throughput?queue=mails"] {
         let page = browser.page(path).await;
         assert!(page.contains("completed: 3") && page.contains("The last 24 hours: 3 completed"), "{page}");
-        assert_eq!(page.matches("≥ ").count(), 24, "{page}");
+        assert!(page.contains("Grey hours are unknown"), "the journal began with the worker: {page}");
+        let hours = page.matches("≥ ").count();
+        // The jobs may have ended just before an hour ended.
+        assert!((1..=2).contains(&hours), "{page}");
     }
     let films = browser.page("/throughput?queue=films").await;
     assert!(films.contains("Unknown: the journal has no job of this queue"), "{films}");
     let document: Value = serde_json::from_str(&browser.page("/api/throughput").await).unwrap();
     let hours = document["queues"]["mails"].as_array().unwrap();
     assert_eq!(hours.len(), 24, "{document}");
-    assert_eq!(hours.iter().map(|hour| hour["completed"].as_u64().unwrap()).sum::<u64>(), 3, "{document}");
+    assert_eq!(hours.iter().filter_map(|hour| hour["completed"].as_u64()).sum::<u64>(), 3, "{document}");
+    assert!(hours[0].is_null(), "unknown, and not 0: {document}");
     assert!(document["queues"]["films"].is_null(), "unknown, and not 0: {document}");
 }

@@ -2,10 +2,10 @@
 
 use jobqueue_admin::{JobFilter, RawJob};
 
-use super::PageError;
-use super::selection::query;
 use crate::browser::fields::{Fields, Given};
+use crate::browser::page_error::PageError;
 use crate::browser::redact::Redactor;
+use crate::browser::selection::query;
 
 const FIELDS: [&str; 4] = ["kind", "key", "error", "batch"];
 

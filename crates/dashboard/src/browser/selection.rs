@@ -2,8 +2,8 @@
 
 use jobqueue_admin::DeadLetterFilter;
 
-use super::PageError;
 use crate::browser::fields::{Fields, Given};
+use crate::browser::page_error::PageError;
 use crate::browser::redact::Redactor;
 use crate::browser::text::encoded;
 
