@@ -96,7 +96,9 @@ async fn run(options: Options) -> Result<(), Failure> {
 
 fn dashboard(storage: Storage, stop: &CancellationToken) -> Router {
     // A real shop has users: `Dashboard::access` asks who sends a request, and what they may do.
-    let admin = Admin::builder(storage).access(AccessLevel::Operate).operator("shopkeeper").build();
+    let admin = Admin::builder(storage).access(AccessLevel::Operate).operator("shopkeeper");
+    // The form that sends a job refuses a payment that the worker would refuse.
+    let admin = admin.check_payloads_of::<jobs::Payment>().build();
     let dashboard = Dashboard::new(admin).refresh(Duration::from_secs(1)).stop_when(stop.clone());
     // It listens on this machine only, and has no password.
     dashboard.local_only(true).router()

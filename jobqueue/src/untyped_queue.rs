@@ -70,6 +70,11 @@ impl UntypedQueue {
         DeadLetterQueue::new(Arc::clone(&self.core), "")
     }
 
+    /// Returns the version of payloads without one, if the metadata of the queue sets it.
+    pub async fn raw_version(&self) -> Option<u32> {
+        self.core.fresh_settings().await.raw_version
+    }
+
     /// Returns the event with the id, source and key of the options. An event without an id gets a new id.
     pub fn identify(
         runtime: &Runtime,

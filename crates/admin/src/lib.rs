@@ -39,10 +39,12 @@
 mod access;
 mod batch_text;
 mod batches;
+mod builder;
 mod bulk;
 mod canary;
 mod cancel;
 mod cancel_plan;
+mod checks;
 mod dead_letters;
 mod errors;
 mod event;
@@ -78,7 +80,6 @@ use std::sync::Arc;
 
 use jobqueue::__internals::UntypedQueue;
 use jobqueue::clock::Clock;
-use jobqueue::job::BoxError;
 use jobqueue::message::MessageDefaults;
 use jobqueue::settings::{Metadata, QueueSettings, SettingOverrides, SettingWarning};
 use jobqueue::{Error, ErrorKind, Storage};
@@ -88,9 +89,11 @@ use tokio_util::sync::CancellationToken;
 
 pub use access::{AccessLevel, Action};
 pub use batches::{BatchDetail, BatchList, BatchOverview, OpenChild, ParentBatch};
+pub use builder::AdminBuilder;
 pub use bulk::Bulk;
 pub use cancel::{CancelReport, Cancellation};
 pub use cancel_plan::CancelPlan;
+use checks::CheckedTypes;
 pub use dead_letters::DeadLetterFilter;
 pub use errors::ErrorGroup;
 use event::{ActionResult, ActionTarget, Pending, Recorders};
@@ -152,6 +155,8 @@ pub struct Admin {
     operator: Arc<str>,
     recorders: Recorders,
     stop: CancellationToken,
+    /// The message types whose payloads are checked before they are sent.
+    checked: Arc<CheckedTypes>,
     /// The most messages of a state that are read for the outcome of a plan.
     max_searched: usize,
 }
@@ -171,6 +176,7 @@ impl Admin {
                 operator: "unknown".into(),
                 recorders: Recorders::default(),
                 stop: CancellationToken::new(),
+                checked: Arc::default(),
                 max_searched: jobs::MAX_SEARCHED,
             },
         }
@@ -207,6 +213,12 @@ impl Admin {
     /// Returns the storage.
     pub fn storage(&self) -> &Storage {
         &self.storage
+    }
+
+    /// Returns the kinds of the types of [`check_payloads_of`](AdminBuilder::check_payloads_of), in
+    /// alphabetical order: [`send`](Self::send) checks their payloads.
+    pub fn checked_kinds(&self) -> Vec<&'static str> {
+        self.checked.kinds()
     }
 
     /// Checks the access, runs `work`, and records the result.
@@ -313,45 +325,4 @@ fn resolve(metadata: &Metadata) -> (QueueSettings, Vec<SettingWarning>) {
 
 jobqueue_storage::debug_fields! {
     Admin { storage, access, operator }
-}
-
-/// Builds an [`Admin`]. Created by [`Admin::builder`].
-#[derive(Debug)]
-#[must_use = "an admin is made by `build`"]
-pub struct AdminBuilder {
-    admin: Admin,
-}
-
-impl AdminBuilder {
-    jobqueue_storage::setters! {
-        /// Sets the actions that are allowed. The default is [`AccessLevel::ReadOnly`].
-        access(access: AccessLevel) => admin.access;
-
-        /// Sets the name of the operator, for events and for dead letters of cancelled jobs. The default is
-        /// `unknown`.
-        operator(name from Arc<str>) => admin.operator;
-    }
-
-    /// Calls `listener` before each action, and again when the action was performed, refused, failed or
-    /// interrupted. The listener must return quickly; a panic in it is logged.
-    pub fn on_event(mut self, listener: impl Fn(&OperatorEvent) + Send + Sync + 'static) -> Self {
-        self.admin.recorders.add_listener(listener);
-        self
-    }
-
-    /// Calls `recorder` like [`on_event`](Self::on_event), for an audit: an action whose start cannot be
-    /// recorded is not taken. If the end cannot be recorded, the action fails with
-    /// [`Storage`](ErrorKind::Storage), and the text says what was done.
-    pub fn audit(
-        mut self,
-        recorder: impl Fn(&OperatorEvent) -> Result<(), BoxError> + Send + Sync + 'static,
-    ) -> Self {
-        self.admin.recorders.add(recorder);
-        self
-    }
-
-    /// Returns the view.
-    pub fn build(self) -> Admin {
-        self.admin
-    }
 }

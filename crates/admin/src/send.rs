@@ -9,7 +9,7 @@ use super::event::{ActionResult, ActionTarget};
 use super::{Action, Admin, JobReference, RawJob, RawPayload};
 
 /// A job to be sent by [`Admin::send`]: a valid event. Only the worker knows whether its payload fits the
-/// message type.
+/// message type, unless [`check_payloads_of`](super::AdminBuilder::check_payloads_of) names the type.
 ///
 /// ```
 /// # fn main() -> Result<(), jobqueue::Error> {
@@ -133,11 +133,23 @@ impl RawSend {
         envelope.key.clone_from(&job.key);
         envelope.content_type = job.content_type.clone().map(Into::into);
         envelope.version = job.version;
-        envelope.traceparent.clone_from(&job.trace);
-        envelope.extensions.clone_from(&job.attributes);
-        envelope.set_payload(payload);
+        envelope.payload = payload;
         let options = if job.in_order { SendOptions::new().in_order() } else { SendOptions::new() };
-        Ok(Self { envelope, options, copied: Some(job.reference()) })
+        Ok(Self { envelope, options, copied: None }.in_context_of(job))
+    }
+
+    /// Takes over the trace and the headers of another job, and names that job in the audit as the original.
+    /// Leaves out its order and its batch: the new job may have another key, and a batch counts only the
+    /// children that it has made.
+    #[must_use]
+    pub fn in_context_of(mut self, job: &RawJob) -> Self {
+        self.envelope.traceparent.clone_from(&job.trace);
+        self.envelope.extensions.clone_from(&job.attributes);
+        let payload = self.envelope.payload.clone();
+        // Removes a second payload from the headers.
+        self.envelope.set_payload(payload);
+        self.copied = Some(job.reference());
+        self
     }
 
     jobqueue_storage::setters! {
@@ -185,11 +197,13 @@ impl Admin {
         Ok(())
     }
 
-    /// Sends a job. Costs a request, and one more for a payload that is too large for the queue.
+    /// Sends a job. Costs a request, and one more for a payload that is too large for the queue. Checks the
+    /// payload before, if its kind is one of the [`checked_kinds`](Self::checked_kinds).
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden); [`NotFound`](ErrorKind::NotFound) if there is no such queue,
-    /// which is not created; [`Invalid`](ErrorKind::Invalid) for a dead-letter queue; the errors of
+    /// which is not created; [`Invalid`](ErrorKind::Invalid) for a dead-letter queue, and for a payload
+    /// that is checked and does not fit its message type; the errors of
     /// [`Queue::send`](jobqueue::Queue::send).
     ///
     /// # Cancel safety
@@ -205,7 +219,9 @@ impl Admin {
             ActionTarget { selection, jobs: vec![reference.clone()], ..format!("queue {queue}").into() };
         let work = async {
             Self::check_target(queue)?;
-            match self.open(queue).await?.send(event, job.options).await {
+            let opened = self.open(queue).await?;
+            self.checked.check(queue, &event, opened.raw_version().await)?;
+            match opened.send(event, job.options).await {
                 Err(error) if error.is_outcome_unknown() => {
                     let id = reference.id.escape_debug();
                     let named = Error::new(ErrorKind::Unknown, format!("the job `{id}` may have been sent"));

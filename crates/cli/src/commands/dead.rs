@@ -88,7 +88,8 @@ pub(crate) struct ShowArguments {
 pub(crate) struct ResendArguments {
     #[command(flatten)]
     letter: LetterArguments,
-    /// The file with another payload in JSON; `-` is standard input [default: the payload of the dead letter]
+    /// The file with another payload in JSON, which the worker checks against its type; `-` is standard input
+    /// [default: the payload of the dead letter]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// The queue of the new job [default: the queue of the dead letter]

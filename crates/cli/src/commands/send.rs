@@ -25,7 +25,8 @@ use crate::text::{cell, duration, optional};
 pub(crate) struct SendArguments {
     /// The name of the queue, which must exist
     queue: String,
-    /// The file with the payload or the event; `-` is standard input
+    /// The file with the payload, which the worker checks against its type, or with the event; `-` is standard
+    /// input
     #[arg(long, value_name = "FILE", default_value = "-")]
     file: PathBuf,
     /// The kind of the job; without it the input is a CloudEvent in JSON

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use jobqueue::SendOptions;
-use jobqueue_admin::{Action, ListeningQueue, RawPayload, RawSend};
+use jobqueue_admin::{Action, JobReference, ListeningQueue, RawJob, RawPayload, RawSend};
 
 use super::job::reference;
 use super::rows::job_path;
@@ -22,6 +22,8 @@ struct Send {
     queues: Vec<String>,
     kinds: Vec<String>,
     may_send: bool,
+    /// The kinds whose payloads are checked before they are sent, as a list for people.
+    checked: String,
     /// The job whose data fill the form.
     copy: Option<Copied>,
 }
@@ -29,6 +31,7 @@ struct Send {
 /// A job whose data fill the form.
 struct Copied {
     path: String,
+    job: JobReference,
     id: String,
     kind: String,
     source: String,
@@ -54,6 +57,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         queue: fields.text("queue").unwrap_or_default().to_owned(),
         queues: look.queues().iter().map(|queue| queue.name.clone()).collect(),
         kinds,
+        checked: request.admin.checked_kinds().join(", "),
         copy: if may_send { copied(&request, &fields).await? } else { None },
         may_send,
     };
@@ -65,9 +69,7 @@ async fn copied(request: &AuthorizedRequest, fields: &Fields) -> Result<Option<C
     if fields.exact("id").is_none() {
         return Ok(None);
     }
-    if request.app.redactor.hides() {
-        return Err(PageError::forbidden("texts are hidden here, so a job cannot be copied into the form"));
-    }
+    require_shown(request)?;
     let job = reference(fields)?;
     let path = job_path(&job.queue, job.source.as_deref().unwrap_or_default(), &job.id);
     let found = request.app.reads.get(&path, request.app.admin.explain(&job)).await?;
@@ -80,6 +82,7 @@ async fn copied(request: &AuthorizedRequest, fields: &Fields) -> Result<Option<C
     };
     Ok(Some(Copied {
         path,
+        job: message.reference(),
         id: line(&message.id),
         kind: message.kind.clone(),
         // A text that is not an event has no sender.
@@ -91,16 +94,39 @@ async fn copied(request: &AuthorizedRequest, fields: &Fields) -> Result<Option<C
     }))
 }
 
+fn require_shown(request: &AuthorizedRequest) -> Result<(), PageError> {
+    if request.app.redactor.hides() {
+        return Err(PageError::forbidden("texts are hidden here, so a job cannot be copied"));
+    }
+    Ok(())
+}
+
+/// Returns the message of the job whose trace and headers the form asks for; `None` if it asks for none.
+async fn original(request: &AuthorizedRequest, fields: &Fields) -> Result<Option<RawJob>, PageError> {
+    let Some(id) = fields.exact("ofid") else { return Ok(None) };
+    require_shown(request)?;
+    let job = JobReference::new(fields.required("ofqueue")?, id)
+        .given(fields.exact("ofsource"), JobReference::with_source);
+    // The record of a worker shows a running job without its headers, and without its payload.
+    let is_read = |message: &RawJob| !matches!(message.payload, RawPayload::None);
+    let message = request.app.admin.explain(&job).await?.message.filter(is_read);
+    let gone = "nothing was sent: the job with the trace and the headers is gone or cannot be read now; \
+                empty the field of its id to send the job without them";
+    message.map(Some).ok_or_else(|| PageError::missing(gone))
+}
+
 pub(crate) async fn send(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    let queue = fields.required("queue")?;
-    let job = RawSend::json(fields.required("kind")?, fields.required("payload")?)?
+    let (queue, kind) = (fields.required("queue")?, fields.required("kind")?);
+    let job = RawSend::json(kind, fields.required("payload")?)?
         .given(fields.number::<u32>("version")?, RawSend::version)
         .given(fields.exact("id"), RawSend::id)
         .given(fields.exact("source"), RawSend::source)
         .given(fields.exact("key"), RawSend::key)
         .given(fields.text("contenttype"), RawSend::content_type)
-        .given(fields.duration("delay")?, |job, delay| job.with(SendOptions::new().delay(delay)));
+        .given(fields.duration("delay")?, |job, delay| job.with(SendOptions::new().delay(delay)))
+        .given(original(&request, &fields).await?, |job, original| job.in_context_of(&original));
     let sent = request.admin.send(queue, job).await?;
     let path = job_path(&sent.queue, sent.source.as_deref().unwrap_or_default(), &sent.id);
-    Ok(Answer::Go(format!("{path}&done=sent")))
+    let done = if request.admin.checked_kinds().contains(&kind) { "sent" } else { "sent-unchecked" };
+    Ok(Answer::Go(format!("{path}&done={done}")))
 }

@@ -203,6 +203,9 @@ fn notice(code: &str) -> Option<&'static str> {
         "unchanged" => "No change was needed.",
         "settings" => "The settings were changed. Workers read them within 30 seconds.",
         "sent" => "The job was sent.",
+        "sent-unchecked" => {
+            "The job was sent. Its payload was not checked here; the worker checks it when it receives the job."
+        }
         "resumed-unserved" => "Resumed. No worker with a record serves the queue.",
         "cancel" => {
             "The cancellation was requested. The token of a running handler fires when its worker next writes its record, within 15 seconds by default; \

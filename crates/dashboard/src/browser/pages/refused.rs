@@ -27,6 +27,7 @@ const TYPED: &[(&str, &[(&str, &str)])] = &[
             ("source", "Sender (empty: /jobqueue/admin)"),
             ("contenttype", "Media type of the payload (empty: application/json)"),
             ("id", "Id (empty: a new one)"),
+            ("ofid", "Trace and headers of the job with this id (empty: none)"),
         ],
     ),
     (

@@ -1,6 +1,7 @@
 //! Tests of the pages as text, through the router.
 
 mod changes;
+mod checks;
 mod documents;
 mod forms;
 mod holdup;
