@@ -15,6 +15,8 @@ mod documents;
 mod exit_codes;
 mod forged;
 mod letters;
+#[cfg(target_os = "linux")]
+mod memory;
 mod newcomers;
 mod outages;
 mod postgres;

@@ -73,6 +73,12 @@ impl Served {
         format!("Host: {}\r\n", self.address)
     }
 
+    /// Returns the id of the process.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends SIGTERM, and waits until the program has ended.
     fn stop(mut self) {
         let pid = self.child.id().to_string();

@@ -16,6 +16,9 @@ const MAX_ANSWERS: usize = 128;
 /// The maximum number of concurrent reads for the main content of pages, and of concurrent reads for parts of
 /// pages. All viewers share these permits.
 const CONCURRENT_READS: usize = 8;
+/// The size above which only one answer is read at a time. A view of a payload holds it twice, so that eight
+/// viewers of 32 MiB would need half a gigabyte.
+const LARGE_ANSWER_BYTES: u64 = 1024 * 1024;
 
 /// The maximum number of seconds of one read.
 const MAX_READ_SECONDS: u64 = 60;
@@ -32,6 +35,8 @@ pub(crate) struct Reads {
     permits: Semaphore,
     /// The permits for parts of pages. Parts that hang leave the main content its own permits.
     part_permits: Semaphore,
+    /// The permit for large answers.
+    large_permit: Semaphore,
 }
 
 impl Reads {
@@ -39,7 +44,13 @@ impl Reads {
     /// reads a new one, unless the read took longer.
     pub(crate) fn new(refresh: Duration) -> Self {
         let permits = || Semaphore::new(CONCURRENT_READS);
-        Self { slots: Mutex::default(), fresh: refresh / 2, permits: permits(), part_permits: permits() }
+        Self {
+            slots: Mutex::default(),
+            fresh: refresh / 2,
+            permits: permits(),
+            part_permits: permits(),
+            large_permit: Semaphore::new(1),
+        }
     }
 
     /// Returns the fresh answer for `key`, or else a new answer of `read`.
@@ -64,6 +75,20 @@ impl Reads {
     /// Returns the result of `read` without caching it, because it may be large.
     pub(crate) async fn get_once<V>(&self, read: impl Future<Output = Result<V, Error>>) -> Result<V, Error> {
         bounded(&self.permits, read).await
+    }
+
+    /// Returns the result of `read` like [`get_once`](Self::get_once). While `read` reads more than a
+    /// megabyte, no other read of that size runs: `read` should drop what it has read, and return only what
+    /// is shown.
+    pub(crate) async fn get_sized<V>(
+        &self,
+        bytes: u64,
+        read: impl Future<Output = Result<V, Error>>,
+    ) -> Result<V, Error> {
+        // Acquired before the other permit, so that viewers who wait for it hold up no other page. The
+        // semaphore is never closed.
+        let _permit = if bytes > LARGE_ANSWER_BYTES { self.large_permit.acquire().await.ok() } else { None };
+        self.get_once(read).await
     }
 
     async fn fresh_or_read<V: Any + Send + Sync>(
@@ -187,6 +212,28 @@ mod tests {
             assert!(reader.await.unwrap() < CONCURRENT_READS);
         }
         assert!(reads.slots.lock().unwrap().len() <= MAX_ANSWERS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_answers_are_read_one_after_another() {
+        let reads = Reads::new(Duration::from_secs(5));
+        let began = Instant::now();
+        let seconds_of = async |bytes: u64| {
+            let slow = async {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                Ok(())
+            };
+            reads.get_sized(bytes, slow).await.unwrap();
+            began.elapsed().as_secs()
+        };
+        let (first, second, small) = tokio::join!(
+            seconds_of(LARGE_ANSWER_BYTES + 1),
+            seconds_of(LARGE_ANSWER_BYTES + 1),
+            seconds_of(LARGE_ANSWER_BYTES)
+        );
+        assert_eq!(first, 1);
+        assert_eq!(second, 2);
+        assert_eq!(small, 1);
     }
 
     #[tokio::test(start_paused = true)]

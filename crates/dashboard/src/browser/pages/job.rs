@@ -330,7 +330,9 @@ async fn content(
         let (text, cut) = block(&redacted(request, &job.queue, &job.kind, field, &text));
         (text, missing + cut)
     };
-    let text = request.app.reads.get_once(read).await.map(shown);
+    // The payload is dropped before another large one is read.
+    let read = async { read.await.map(shown) };
+    let text = request.app.reads.get_sized(stored.bytes(), read).await;
     Some(Content { about, text: Some(text.map_err(|error| error_text(&format!("{error:?}")))) })
 }
 
