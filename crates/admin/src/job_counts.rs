@@ -2,7 +2,8 @@
 
 use crate::{QueueOverview, WorkerOverview};
 
-/// The jobs of a queue as commands, pages, metrics and autoscalers count them. A number is `None` if it is
+/// The jobs of a queue as the command line counts them. Pages, metrics and autoscalers differ where a worker
+/// has stopped writing its record: its jobs may still run. A number is `None` if it is
 /// unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -11,7 +11,7 @@ use crate::{Admin, GroupOverview, JobFilter, JobState};
 /// The most keys that are returned.
 const MAX_KEYS: usize = 100;
 
-/// The keys of the jobs that wait in a queue.
+/// The keys of the jobs that wait in a queue; only of jobs in order, if the storage does not show its jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct KeyBacklog {
@@ -19,7 +19,8 @@ pub struct KeyBacklog {
     pub keys: Vec<KeyCount>,
     /// The number of different keys.
     pub distinct: u64,
-    /// The number of waiting jobs without a key; `None` if the storage does not show its jobs.
+    /// The number of waiting jobs without a key; `None` if the storage does not show its jobs, and the other
+    /// figures are those of jobs in order.
     pub without_key: Option<u64>,
     /// True if all jobs were counted.
     pub complete: bool,

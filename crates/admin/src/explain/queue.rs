@@ -110,7 +110,7 @@ impl QueueExplanation {
         };
         let empty = match self.empty_in {
             EmptyIn::After { seconds } if seconds > 0.0 => format!(", and it is empty in {}", self.empty_in),
-            EmptyIn::Never => ", and it does not get shorter".to_owned(),
+            EmptyIn::Never => ", and it will not be empty at this pace".to_owned(),
             _ => String::new(),
         };
         let why = self.reasons.iter().find(|why| !why.is_unread()).filter(|_| self.length != Some(0));
@@ -148,8 +148,13 @@ impl Admin {
         let next = in_time(self.peek_without_batches(queue));
         let (next, keys) = join!(next, in_time(self.key_backlog(queue)));
         let workers = look.workers.as_deref().map_err(String::as_str);
-        // The look has just peeked. If this peek fails, only the limits of kinds are left out.
-        let mut found = QueueExplanation::of(&look.queue, workers, &next.unwrap_or_default(), pace);
+        let (next, next_unread) = next.map_or_else(|error| (Vec::new(), Some(error)), |next| (next, None));
+        let mut found = QueueExplanation::of(&look.queue, workers, &next, pace);
+        if let Some(error) = next_unread {
+            let text = "the next jobs cannot be read, so their kinds and limits are unknown";
+            let unread = Obstacle::unread("next_unread", text, &error);
+            found.reasons.push(QueueObstacle::new(unread, ["peek", queue]));
+        }
         match keys {
             Ok(keys) => found.keys = Some(keys),
             Err(error) => {

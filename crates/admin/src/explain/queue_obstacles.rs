@@ -15,7 +15,7 @@ use crate::{QueueOverview, RawJob, WorkerOverview};
 pub struct QueueObstacle {
     /// The code, which never changes: `queue_unread`, `paused`, `no_worker`, `circuit_open`, `held_up`,
     /// `not_due`, `not_visible`, `no_free_slot`, `queue_limit`, `unknown_kind`, `kind_limit`, `rate_limit`,
-    /// `workers_unread` or `keys_unread`.
+    /// `workers_unread`, `next_unread` or `keys_unread`.
     pub code: &'static str,
     /// A sentence for operators.
     pub text: String,

@@ -77,14 +77,15 @@ fn kind(kind: &str) -> String {
 
 fn backlog(session: &Session, queue: &str, backlog: &KeyBacklog) -> String {
     let bound = if backlog.complete { "" } else { "at least " };
+    let what = if backlog.without_key.is_some() { "keys" } else { "keys of jobs in order" };
     if backlog.keys.is_empty() {
         let text = if backlog.complete { "none" } else { "none among the jobs that were looked at" };
-        return format!("  keys: {text}\n");
+        return format!("  {what}: {text}\n");
     }
     let keyless = backlog.without_key.filter(|jobs| *jobs > 0);
     let keyless = keyless.map(|jobs| format!(", and {bound}{jobs} waiting without a key"));
     let keyless = keyless.unwrap_or_default();
-    let mut text = format!("  keys: {bound}{}{keyless}\n", backlog.distinct);
+    let mut text = format!("  {what}: {bound}{}{keyless}\n", backlog.distinct);
     for count in backlog.keys.iter().take(MAX_LINES) {
         text.push_str(&key(session, queue, count));
     }

@@ -163,7 +163,9 @@ impl Throughput {
         let place =
             |minute: u64| usize::try_from(minute.saturating_sub(oldest)).unwrap_or(MINUTES).min(MINUTES);
         let unknown = place(counted_from.map_or(first, |counted| counted.min(first)));
-        Hour { minutes, unknown, from_journal: place(first) - unknown }
+        // The minute of the first look has jobs from both.
+        let from_journal = counted_from.map_or(0, |_| place(first + 1) - unknown);
+        Hour { minutes, unknown, from_journal }
     }
 }
 

@@ -237,7 +237,7 @@ async fn retried_release_stays_within_message_ttl() {
         let message = PutMessage::new("text").with_ttl(Some(life));
         let lease = scene.lease_of(message, Duration::ZERO, 100 * TERM).await;
         scene.faulty.on(Operation::Update, |call| {
-            let _ = (call.nth == 1).then(|| tokio::time::advance(5 * SECOND).now_or_never());
+            let _ = (call.nth == 1).then(|| tokio::time::advance(4 * SECOND).now_or_never());
             (call.nth == 1).then_some(Fault::Refuse(StoreErrorKind::Unavailable))
         });
         lease.release(100 * TERM, None).await.unwrap();

@@ -82,7 +82,7 @@ async fn queue_whose_jobs_do_not_end_is_never_empty() {
         assert_eq!(found.pace.ended_per_second, Some(0.0));
         assert_eq!(found.empty_in, EmptyIn::Never);
         assert!(
-            found.summary.contains("none ended in the last 30s, and it does not get shorter"),
+            found.summary.contains("none ended in the last 30s, and it will not be empty at this pace"),
             "{found:?}"
         );
     })

@@ -54,7 +54,7 @@ pub(crate) struct SentForm {
 struct RefusedPage<'a> {
     layout: Layout,
     text: Timed,
-    /// True if the storage has not told whether the change was made.
+    /// True if the change may have been made although the request failed.
     is_uncertain: bool,
     /// The path of the change from the root of the dashboard, with the fields in its address.
     action: String,
