@@ -131,7 +131,7 @@ pub(crate) const DOCUMENTS: &[Document] = documents![
 /// The changes. Their prefix keeps their paths apart from the names of queues.
 pub(crate) const CHANGES: &[Change] = changes![
     "/do/create-queue", [CreateQueue], ["queue"] => queue::create,
-    "/do/pause", [Pause], ["queue", "for", "note", "replace", "pause"] => queue::pause,
+    "/do/pause", [Pause], ["queue", "for", "until", "note", "replace", "pause"] => queue::pause,
     "/do/resume", [Resume], ["queue", "shown", "pause"] => queue::resume,
     "/do/settings", [ChangeSettings], ["queue", "name", "value"] => queue::settings_change,
     "/do/send", [Send], ["queue", "kind", "payload", "delay", "version", "key", "id", "source", "contenttype", "ofid", "ofqueue", "ofsource"] => enqueue::send,

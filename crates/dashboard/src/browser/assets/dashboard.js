@@ -158,6 +158,8 @@
   document.addEventListener("htmx:afterSwap", () => {
     updated = new Date();
     stale.hidden = true;
+    // The fields outside of `#live` stay, perhaps with a time that the viewer is typing.
+    document.querySelectorAll("#live input[data-time]").forEach(localField);
     localise(document);
     showSelectors(document);
   });

@@ -187,8 +187,14 @@ pub(crate) async fn pause(request: AuthorizedRequest, fields: Fields) -> Result<
     let name = fields.required("queue")?;
     // Replaces only the pause that the page has shown.
     let replaces = fields.text("replace").map(|_| fields.shown("pause"));
+    let (length, until) = (fields.duration("for")?, fields.time("until")?);
+    if length.is_some() && until.is_some() {
+        let text = "nothing was changed: a pause has a length or an end; leave one of the fields empty";
+        return Err(PageError::invalid(text));
+    }
     let options = PauseOptions::new()
-        .given(fields.duration("for")?, PauseOptions::length)
+        .given(length, PauseOptions::length)
+        .given(until, PauseOptions::until)
         .given(fields.text("note"), PauseOptions::note)
         .given(replaces, PauseOptions::replacing_shown);
     let done = if request.admin.pause_with(name, options).await? { "paused" } else { "unchanged" };

@@ -13,7 +13,15 @@ use crate::browser::text::{Timed, error_text};
 /// The fields into which operators type, each with its label, by the path of the change.
 const TYPED: &[(&str, &[(&str, &str)])] = &[
     ("/do/create-queue", &[("queue", "Name")]),
-    ("/do/pause", &[("for", "For (empty: until it is resumed)"), ("note", "Note")]),
+    (
+        "/do/pause",
+        &[
+            ("for", "For (empty: until it is resumed)"),
+            // The script has sent the time in UTC.
+            ("until", "Or until, with its zone (2026-11-22T15:00Z is UTC)"),
+            ("note", "Note"),
+        ],
+    ),
     ("/do/settings", &[("name", "Setting"), ("value", "Value (empty: the default)")]),
     (
         "/do/send",

@@ -1,4 +1,6 @@
-//! The end of a pause on the page of a queue.
+//! Pauses on the page of a queue, and their ends.
+
+use std::time::SystemTime;
 
 use axum::http::StatusCode;
 
@@ -28,4 +30,24 @@ async fn page_ends_the_pause_that_it_shows_and_no_other() {
     assert_eq!(mails(&storage).await.paused, Some(true));
     assert_eq!(resume(&shown).await.location(), "../queues/mails?done=resumed-unserved");
     assert_eq!(mails(&storage).await.paused, Some(false));
+}
+
+#[tokio::test]
+async fn pause_ends_at_the_time_of_its_form() {
+    let storage = filled().await;
+    let browser = Browser::operating(&storage);
+    assert!(browser.page("/queues/mails").await.contains("name=\"until\" data-time"));
+    // A time without a zone is not guessed, and a length does not replace an end unnoticed.
+    for (until, length) in [("2999-11-22 15:00", ""), ("2999-11-22T15:00Z", "2h"), ("2001-01-01T00:00Z", "")]
+    {
+        let fields = [("queue", "mails"), ("until", until), ("for", length)];
+        let refused = browser.post("/do/pause", &fields).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{until} {length}");
+        assert!(refused.text.contains(&format!("value=\"{until}\"")), "{}", refused.text);
+        assert_eq!(mails(&storage).await.paused, Some(false));
+    }
+    let paused = browser.post("/do/pause", &[("queue", "mails"), ("until", "2999-11-22T15:00Z")]).await;
+    assert_eq!(paused.location(), "../queues/mails?done=paused");
+    let until: jiff::Timestamp = "2999-11-22T15:00:00Z".parse().unwrap();
+    assert_eq!(mails(&storage).await.pause.unwrap().until, Some(SystemTime::from(until)));
 }
