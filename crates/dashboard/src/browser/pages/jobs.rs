@@ -5,7 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use jobqueue::QueueName;
 use jobqueue::storage::StateCounts;
-use jobqueue_admin::{Action, CancelPlan, JobPage, JobReference, JobState};
+use jobqueue_admin::{Action, CancelPlan, JobPage, JobReference, JobState, RawJob};
 
 use super::job::reference;
 use super::operation::Started;
@@ -22,7 +22,7 @@ use crate::browser::selection::Selection;
 use crate::browser::text::line;
 
 /// The number of jobs on a page. With conditions there may be up to 1,000 more.
-const PAGE_SIZE: usize = 50;
+const PAGE_SIZE: usize = 100;
 
 /// The states that have a list, with their names in addresses and on pages.
 const LISTS: [List; 4] = [
@@ -161,7 +161,8 @@ async fn read(
     Ok(FoundJobs { jobs, next: page.next.clone() })
 }
 
-/// Returns the jobs that the fields of the page select, if the storage shows every message.
+/// Returns the jobs that the fields of the page select, if the storage shows every message. Leaves out what
+/// the list does not show: a hundred payloads would be too large to be kept.
 async fn search(
     request: &AuthorizedRequest,
     fields: &Fields,
@@ -170,7 +171,12 @@ async fn search(
 ) -> Result<Arc<JobPage>, PageError> {
     let (queue, from) = (fields.required("queue")?, fields.text("from"));
     let filter = selection.filter().from(from.map(str::to_owned)).limit(PAGE_SIZE);
-    let (reads, search) = (&request.app.reads, request.app.admin.jobs(queue, list.state, &filter));
+    let reads = &request.app.reads;
+    let search = async {
+        let mut page = request.app.admin.jobs(queue, list.state, &filter).await?;
+        page.jobs = page.jobs.into_iter().map(RawJob::without_content).collect();
+        Ok::<_, jobqueue::Error>(page)
+    };
     // The first page is refreshed for all viewers at once. Others may be too large to be kept.
     if selection.is_empty() && from.is_none() {
         return Ok(reads.get(&format!("{queue} {}", list.name), search).await?);

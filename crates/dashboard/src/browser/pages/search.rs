@@ -6,7 +6,9 @@ use std::sync::Arc;
 use askama::Template;
 use futures_util::{StreamExt, stream};
 use jobqueue::{Error, ErrorKind};
-use jobqueue_admin::{DeadLetterFilter, HistoryFilter, HistoryPage, HistoryRecord, JobFilter, JobState};
+use jobqueue_admin::{
+    DeadLetterFilter, HistoryFilter, HistoryPage, HistoryRecord, JobFilter, JobState, RawJob,
+};
 use tokio::time::timeout;
 
 use super::rows::{job_path, shown};
@@ -325,7 +327,12 @@ async fn in_queue(
             return (waiting, reads.get_part(&queue, async { admin.dead_letters(&queue, &all).await }).await);
         }
         let (key, jobs, letters) = (format!("{queue} {wanted:?}"), wanted.jobs(), wanted.letters());
-        let open = reads.get_part(&key, admin.open_messages(&queue, &jobs)).await;
+        let open = async {
+            let open = admin.open_messages(&queue, &jobs).await?;
+            // Hundreds of payloads would be too large to be kept.
+            Ok::<_, Error>(open.into_iter().map(RawJob::without_content).collect::<Vec<_>>())
+        };
+        let open = reads.get_part(&key, open).await;
         (open, reads.get_part(&key, async { admin.dead_letters(&queue, &letters).await }).await)
     };
     let Ok((waiting, dead)) = timeout(PART_TIMEOUT, read).await else { return (Vec::new(), Some(queue)) };
