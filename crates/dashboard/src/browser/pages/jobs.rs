@@ -97,7 +97,8 @@ impl List {
 }
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    let (queue, from) = (fields.required("queue")?, fields.text("from"));
+    let (queue, from) = (home_queue(&fields)?, fields.text("from"));
+    let queue = queue.as_str();
     let list = List::find(fields.text("state"))?;
     let selection = JobSelection::read(&fields, &request.app.redactor)?;
     let look = request.app.looks.latest().await?;
@@ -130,6 +131,18 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         selection,
     };
     Ok(Answer::Page(page.render()?))
+}
+
+/// Returns the queue that the fields name. Refuses a dead-letter queue: no worker receives its messages, so
+/// that a request to cancel them would have no effect.
+fn home_queue(fields: &Fields) -> Result<QueueName, PageError> {
+    let queue = QueueName::new(fields.required("queue")?).map_err(jobqueue::Error::from)?;
+    if queue.is_dead_letter() {
+        return Err(PageError::invalid(format!(
+            "`{queue}` has dead letters, which neither wait nor run: they are listed with the queue that they came from"
+        )));
+    }
+    Ok(queue)
 }
 
 /// Returns whether the operator may change jobs of a preview.
@@ -191,7 +204,7 @@ pub(crate) fn listed_state(fields: &Fields) -> Result<JobState, PageError> {
 
 /// Previews the jobs that meet the conditions of the form, in every state.
 pub(crate) async fn preview(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    let queue = QueueName::new(fields.required("queue")?).map_err(jobqueue::Error::from)?;
+    let queue = home_queue(&fields)?;
     let selection = JobSelection::read(&fields, &request.app.redactor)?;
     if selection.is_empty() {
         let text = "nothing was changed: no jobs are selected; give a kind, a key, an error or a batch";
@@ -205,7 +218,7 @@ pub(crate) async fn preview_selected(
     request: AuthorizedRequest,
     fields: Fields,
 ) -> Result<Answer, PageError> {
-    let queue = QueueName::new(fields.required("queue")?).map_err(jobqueue::Error::from)?;
+    let queue = home_queue(&fields)?;
     let jobs: Vec<JobReference> = fields.rows()?.iter().map(reference).collect::<Result<_, _>>()?;
     if jobs.iter().any(|job| job.queue != queue.as_str()) {
         return Err(PageError::invalid("nothing was changed: a selected row is a job of another queue"));

@@ -136,6 +136,23 @@ async fn jobs_of_a_key_are_cancelled_after_a_preview() {
     }
 }
 
+// review 32, C1: cancellations of messages that no worker receives.
+#[tokio::test]
+async fn dead_letter_queue_has_no_lists_of_jobs() {
+    let browser = Browser::operating(&filled().await);
+    let page = browser.page("/queues/mails-poison").await;
+    assert!(!page.contains("id=\"jobs\""), "{page}");
+    let list = browser.get("/queues/mails-poison/jobs").await;
+    assert_eq!(list.status, StatusCode::BAD_REQUEST, "{}", list.text);
+    for (path, field) in [
+        ("/do/preview-jobs", ("kind", "mail")),
+        ("/do/preview-selected-jobs", ("selected", "queue=mails-poison&id=dead")),
+    ] {
+        let refused = browser.post(path, &[("queue", "mails-poison"), field]).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{path}: {}", refused.text);
+    }
+}
+
 #[tokio::test]
 async fn page_of_a_batch_finds_its_jobs() {
     let storage = Storage::memory();
