@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use jobqueue::sharded::Sharded;
+use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{SendOptions, Storage};
 use jobqueue_admin::{AccessLevel, Action, Admin, Cancellation, JobReference, RawSend};
+use jobqueue_testing::faults::{Fault, Faulty};
 
 use super::changes::{ended, mails, operation, previewed};
 use super::support::{Browser, Mail, filled, operate, reject_all, send};
@@ -273,4 +275,21 @@ async fn lists_say_what_the_storage_does_not_show() {
     assert!(!browser.page("/queues/mails/jobs?kind=other").await.contains("<bdi>shown</bdi>"));
     let page = browser.page("/queues/mails/jobs?state=delayed").await;
     assert!(!page.contains("There is no such job") && !page.contains("do/run-now"), "{page}");
+}
+
+// review 32, C2: each refresh of a list without jobs paid for a peek.
+#[tokio::test(start_paused = true)]
+async fn list_that_the_storage_does_not_show_costs_no_peek() {
+    let sharded = Sharded::builder().account("a", Storage::memory()).build().unwrap();
+    let storage = Storage::from(sharded.stores());
+    operate(&storage).create_queue("mails").await.unwrap();
+    let faulty = Faulty::quiet(&storage);
+    let browser = Browser::operating(&faulty.storage());
+    browser.page("/").await;
+    faulty.plan_always(Operation::Peek, Fault::Refuse(StoreErrorKind::Unavailable));
+    for state in ["delayed", "backing_off", "running"] {
+        browser.page(&format!("/queues/mails/jobs?state={state}")).await;
+    }
+    let waiting = browser.get("/queues/mails/jobs").await;
+    assert_eq!(waiting.status, StatusCode::SERVICE_UNAVAILABLE, "{}", waiting.text);
 }
