@@ -234,6 +234,11 @@ async fn dead_letters_behind_the_first_are_on_the_next_page() {
     let pages = all_rows(&browser, "/queues/mails/dead").await;
     assert_eq!(pages.iter().map(Vec::len).collect::<Vec<_>>(), [32, 8]);
     assert_eq!(pages.concat().iter().collect::<BTreeSet<_>>().len(), 40);
+    let first = browser.page("/queues/mails/dead").await;
+    assert!(first.contains("There may be more than listed") && !first.contains("id=\"first\""), "{first}");
+    let last = browser.page(&next("/queues/mails/dead", &first).unwrap()).await;
+    assert!(!last.contains("There may be more than listed"), "{last}");
+    assert!(last.contains("id=\"first\" href=\"../../queues/mails/dead\""), "{last}");
     let of_one = all_rows(&browser, "/queues/mails/dead?text=bob&kind=mail").await;
     assert_eq!(of_one.iter().map(Vec::len).collect::<Vec<_>>(), [40]);
     assert_eq!(browser.get("/queues/mails/dead?from=nowhere").await.status, StatusCode::BAD_REQUEST);
