@@ -35,7 +35,8 @@ pub struct JournalCounts {
     /// The counts of each interval by queue. A queue without an entry is missing: its counts are unknown,
     /// because its workers may keep no journal. The intervals before the first one in which a job of any
     /// queue ended are `None`, because the journal may have begun then, or may keep nothing older; so are
-    /// the first ones if the journal has too many entries to count them all.
+    /// the first ones if the journal has too many entries to count them all. For the same reasons, the first
+    /// interval with counts may be counted in part.
     pub queues: BTreeMap<String, Vec<Option<EndedJobs>>>,
 }
 
