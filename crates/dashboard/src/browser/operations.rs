@@ -115,7 +115,8 @@ impl Operation {
         planned + self.progress.borrow().ended.iter().flatten().map(OperationReport::bytes).sum::<usize>()
     }
 
-    /// Stops it after the dead letters, requests or job in progress, and a preview of jobs at once, if the operator may start an operation of its kind.
+    /// Stops it after the dead letters, requests or job in progress, and a preview of jobs at once, if the
+    /// operator may start an operation of its kind.
     pub(crate) async fn stop(&self, admin: &Admin) -> Result<(), Error> {
         let verb = &self.spec.verb;
         let subject = format!("operation {} on {} of {}", self.id, verb.objects(), self.spec.queue);

@@ -147,8 +147,8 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
-/// Returns whether the page is refreshed while it is open. Two pages are too expensive for that: an ordered job
-/// reads the logs of all keys of its queue, and an ended job is searched among all messages.
+/// Returns whether the page is refreshed while it is open. Two pages are too expensive for that: an ordered
+/// job reads the logs of all keys of its queue, and an ended job is searched among all messages.
 fn is_live(found: &Explanation) -> bool {
     !found.has_ended && !found.message.as_ref().is_some_and(|message| message.in_order)
 }
