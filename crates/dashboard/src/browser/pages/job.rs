@@ -6,7 +6,7 @@ use jobqueue_admin::{
     RawPayload,
 };
 
-use super::rows::{Run, job_query, letter_query, redacted, shown};
+use super::rows::{Run, job_query, letter_query, place, redacted, shown};
 use super::search::until;
 use super::timeline::{Moment, moments};
 use super::{Answer, Layout, PageError, jobs, part};
@@ -215,18 +215,6 @@ fn place_and_reasons(
     }
     let reasons = found.reasons.iter().map(|reason| (reason.code, explained(request, found, &reason.text)));
     (place(found.place), explained(request, found, &found.summary), reasons.collect())
-}
-
-fn place(place: JobPlace) -> &'static str {
-    match place {
-        JobPlace::Running => "running",
-        JobPlace::Waiting => "waiting",
-        JobPlace::Delayed => "delayed",
-        JobPlace::BackingOff => "backing off",
-        JobPlace::Ended => "ended",
-        JobPlace::Dead => "dead",
-        _ => "not seen",
-    }
 }
 
 /// Returns a sentence about the job, which may quote its last error.

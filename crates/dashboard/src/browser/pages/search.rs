@@ -6,12 +6,10 @@ use std::sync::Arc;
 use askama::Template;
 use futures_util::{StreamExt, stream};
 use jobqueue::{Error, ErrorKind};
-use jobqueue_admin::{
-    DeadLetterFilter, HistoryFilter, HistoryPage, HistoryRecord, JobFilter, JobState, RawJob,
-};
+use jobqueue_admin::{DeadLetterFilter, HistoryFilter, HistoryPage, HistoryRecord, JobFilter, RawJob};
 use tokio::time::timeout;
 
-use super::rows::{job_path, shown};
+use super::rows::{job_path, place, shown};
 use super::{Answer, Layout, PART_TIMEOUT, PageError, or_reason, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
@@ -344,18 +342,9 @@ async fn in_queue(
     let dead = dead.iter().flat_map(|page| &page.letters);
     let all = waiting.iter().flat_map(|jobs| jobs.iter()).chain(dead);
     let all = all.filter(|job| wanted.selects(&job.id, job.key.as_deref()));
-    let found = all.map(|job| Found::new(&job.queue, &job.source, &job.id, &job.kind, place(job.state)));
+    let found =
+        all.map(|job| Found::new(&job.queue, &job.source, &job.id, &job.kind, place(job.state.into())));
     (found.collect(), failed.then(|| queue.clone()))
-}
-
-fn place(state: JobState) -> &'static str {
-    match state {
-        JobState::Running => "running",
-        JobState::Delayed => "delayed",
-        JobState::BackingOff => "backing off",
-        JobState::Dead => "dead",
-        _ => "waiting",
-    }
 }
 
 impl Found {
