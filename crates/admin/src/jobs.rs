@@ -79,8 +79,9 @@ impl JobFilter {
         Self { source: job.source.clone(), ..Self::new().ids([&job.id]).limit(1) }
     }
 
-    /// Returns whether all conditions hold except the batch, which is [proven](Memberships) later.
-    fn selects_in_any_batch(&self, job: &RawJob) -> bool {
+    /// Returns whether all conditions hold except the batch, which a job only claims until it is proven.
+    #[doc(hidden)]
+    pub fn selects_in_any_batch(&self, job: &RawJob) -> bool {
         let is =
             |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         let fits = |wanted: &Option<String>, found: Option<&str>| {
