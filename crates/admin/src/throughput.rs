@@ -214,7 +214,7 @@ mod tests {
         assert_eq!(depths(&counts), [None, None, Some(1), Some(0)]);
     }
 
-    // review 32, B2: hours before the journal began counted as hours without a job.
+    // Hours before the journal began were counted as hours without a job.
     #[test]
     fn intervals_before_the_first_ended_job_are_unknown() {
         let mut counts = JournalCounts::until(at(18_060), 4, HOUR);

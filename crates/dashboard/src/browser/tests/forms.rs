@@ -69,7 +69,7 @@ async fn form_of_a_refused_redrive_keeps_its_plan() {
     assert!(!refused.text.contains(FORM), "{}", refused.text);
 }
 
-// review 32, C5: the second page deleted on one field, without the number and the batches of the preview.
+// A second page deleted on one field, without the number and the batches of the preview.
 #[tokio::test]
 async fn refused_purge_is_repeated_from_its_preview_only() {
     let browser = Browser::operating(&filled().await);

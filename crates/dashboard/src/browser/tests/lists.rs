@@ -138,7 +138,7 @@ async fn jobs_of_a_key_are_cancelled_after_a_preview() {
     }
 }
 
-// review 32, C1: cancellations of messages that no worker receives.
+// Cancellations of messages that no worker receives were offered.
 #[tokio::test]
 async fn dead_letter_queue_has_no_lists_of_jobs() {
     let browser = Browser::operating(&filled().await);
@@ -282,7 +282,7 @@ async fn lists_say_what_the_storage_does_not_show() {
     assert!(!page.contains("There is no such job") && !page.contains("do/run-now"), "{page}");
 }
 
-// review 32, C2: each refresh of a list without jobs paid for a peek.
+// Each refresh of a list without jobs paid for a peek.
 #[tokio::test(start_paused = true)]
 async fn list_that_the_storage_does_not_show_costs_no_peek() {
     let sharded = Sharded::builder().account("a", Storage::memory()).build().unwrap();
