@@ -102,9 +102,9 @@ impl Admin {
     /// Idle workers send no extra requests.
     ///
     /// # Errors
-    /// [`Forbidden`](ErrorKind::Forbidden); [`Invalid`](ErrorKind::Invalid) for a name that is not allowed, or of
-    /// a dead-letter queue; [`Storage`](ErrorKind::Storage) if the storage refuses: the request may stand all
-    /// the same.
+    /// [`Forbidden`](ErrorKind::Forbidden); [`Invalid`](ErrorKind::Invalid) for a name that is not allowed,
+    /// or of a dead-letter queue; [`Storage`](ErrorKind::Storage) if the storage refuses: the request may
+    /// stand all the same.
     ///
     /// # Cancel safety
     /// If the future is dropped, the request may or may not be made.
@@ -168,9 +168,9 @@ impl Admin {
         notified
     }
 
-    /// Makes the requests, until three in a row fail or the token of this view fires. Returns the number of requests that were made, the
-    /// first error, and the wait after which newly sent jobs certainly have another time than the requests.
-    /// The wait is `None` if certainly no request was made.
+    /// Makes the requests, until three in a row fail or the token of this view fires. Returns the number of
+    /// requests that were made, the first error, and the wait after which newly sent jobs certainly have
+    /// another time than the requests. The wait is `None` if certainly no request was made.
     async fn make_requests(&self, requests: Vec<CancelRequest>) -> (usize, Option<Duration>, Option<Error>) {
         let make = |request: CancelRequest| async move { self.requests().make(&request).await };
         let all = requests.len();

@@ -1,6 +1,6 @@
 //! The jobs of a queue by state, if the storage shows every message.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jobqueue::storage::{MessageId, MessageIndex, MessageState, QueueName, StoreErrorKind};
 use jobqueue::{Error, ErrorKind, Storage};
@@ -10,6 +10,7 @@ use serde::Serialize;
 use super::event::{ActionResult, ActionTarget};
 use super::job::Stored;
 use super::membership::Memberships;
+use super::payload::RawPayload;
 use super::queues::not_found;
 use super::{Action, Admin, JobReference, JobState, RawJob};
 
@@ -78,8 +79,9 @@ impl JobFilter {
         Self { source: job.source.clone(), ..Self::new().ids([&job.id]).limit(1) }
     }
 
-    /// Returns whether all conditions hold except the batch, which is [proven](Memberships) later.
-    fn selects_in_any_batch(&self, job: &RawJob) -> bool {
+    /// Returns whether all conditions hold except the batch, which a job only claims until it is proven.
+    #[doc(hidden)]
+    pub fn selects_in_any_batch(&self, job: &RawJob) -> bool {
         let is =
             |wanted: &Option<String>, found: &str| wanted.as_deref().is_none_or(|wanted| wanted == found);
         let fits = |wanted: &Option<String>, found: Option<&str>| {
@@ -295,6 +297,21 @@ impl Admin {
         let text = "this storage shows only the first 32 visible messages of a queue";
         let index = self.storage.queues().powers().index.as_deref();
         index.ok_or_else(|| Error::new(ErrorKind::Invalid, text))
+    }
+}
+
+impl RawJob {
+    /// Returns the job without its payload, checkpoint and headers, for a list that is kept.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn without_content(self) -> Self {
+        Self {
+            payload: RawPayload::None,
+            checkpoint: RawPayload::None,
+            headers: BTreeMap::new(),
+            attributes: BTreeMap::new(),
+            ..self
+        }
     }
 }
 

@@ -35,7 +35,8 @@ pub struct JournalCounts {
     /// The counts of each interval by queue. A queue without an entry is missing: its counts are unknown,
     /// because its workers may keep no journal. The intervals before the first one in which a job of any
     /// queue ended are `None`, because the journal may have begun then, or may keep nothing older; so are
-    /// the first ones if the journal has too many entries to count them all.
+    /// the first ones if the journal has too many entries to count them all. For the same reasons, the first
+    /// interval with counts may be counted in part.
     pub queues: BTreeMap<String, Vec<Option<EndedJobs>>>,
 }
 
@@ -213,7 +214,7 @@ mod tests {
         assert_eq!(depths(&counts), [None, None, Some(1), Some(0)]);
     }
 
-    // review 32, B2: hours before the journal began counted as hours without a job.
+    // Hours before the journal began were counted as hours without a job.
     #[test]
     fn intervals_before_the_first_ended_job_are_unknown() {
         let mut counts = JournalCounts::until(at(18_060), 4, HOUR);

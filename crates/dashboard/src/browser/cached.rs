@@ -11,7 +11,7 @@ use jobqueue_storage::sync::lock;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// The maximum number of cached answers. An answer may have a few megabytes: 50 jobs with their texts.
+/// The maximum number of cached answers. An answer may have two megabytes: 32 messages with their texts.
 const MAX_ANSWERS: usize = 128;
 /// The maximum number of concurrent reads for the main content of pages, and of concurrent reads for parts of
 /// pages. All viewers share these permits.

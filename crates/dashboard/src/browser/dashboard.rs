@@ -159,7 +159,8 @@ impl Dashboard {
         refresh(interval: Duration) => refresh = interval.max(Duration::from_millis(100));
 
         /// Ends the event streams of open pages once `token` fires, and stops bulk operations after the dead
-        /// letters, cancellations or job in progress. A server that waits for its connections during shutdown needs this.
+        /// letters, cancellations or job in progress. A server that waits for its connections during shutdown
+        /// needs this.
         stop_when(token: CancellationToken) => stop;
 
         /// Runs redrives, purges, cancellations and previews on `tasks`. During shutdown, close and await the

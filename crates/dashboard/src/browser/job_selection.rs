@@ -42,13 +42,8 @@ impl JobSelection {
 
     /// Returns whether the job meets the conditions, for a storage that does not search its jobs.
     pub(crate) fn selects(&self, job: &RawJob) -> bool {
-        let fits =
-            |name: &str, found: Option<&str>| self.fields.exact(name).is_none_or(|text| found == Some(text));
-        let error = job.last_error.as_deref().unwrap_or_default();
-        fits("kind", Some(job.kind.as_str()))
-            && fits("key", job.key.as_deref())
-            && fits("batch", job.batch.as_ref().map(|batch| batch.id.as_str()))
-            && self.fields.exact("error").is_none_or(|text| error.contains(text))
+        let is_child = |id: &str| job.batch.as_ref().is_some_and(|batch| batch.id == id);
+        self.filter.selects_in_any_batch(job) && self.fields.exact("batch").is_none_or(is_child)
     }
 
     /// Returns whether there is no condition.

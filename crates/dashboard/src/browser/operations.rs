@@ -115,7 +115,8 @@ impl Operation {
         planned + self.progress.borrow().ended.iter().flatten().map(OperationReport::bytes).sum::<usize>()
     }
 
-    /// Stops it after the dead letters, requests or job in progress, and a preview of jobs at once, if the operator may start an operation of its kind.
+    /// Stops it after the dead letters, requests or job in progress, and a preview of jobs at once, if the
+    /// operator may start an operation of its kind.
     pub(crate) async fn stop(&self, admin: &Admin) -> Result<(), Error> {
         let verb = &self.spec.verb;
         let subject = format!("operation {} on {} of {}", self.id, verb.objects(), self.spec.queue);
@@ -262,7 +263,8 @@ fn bytes_of(job: &JobReference) -> usize {
 mod tests {
     use jobqueue::Storage;
     use jobqueue::storage::PutMessage;
-    use jobqueue_admin::{AccessLevel, DeadLetterPlan, JobReference};
+    use jobqueue_admin::{AccessLevel, CancelPlan, DeadLetterPlan, JobReference};
+    use jobqueue_testing::faults::Faulty;
 
     use super::*;
     use crate::browser::selection::Selection;
@@ -303,6 +305,26 @@ mod tests {
             assert!(operation.is_running());
             operation.stop(&admin).await.unwrap();
         }
+    }
+
+    // A cancellation that was dropped notified no worker of its requests, and had no report.
+    #[tokio::test(start_paused = true)]
+    async fn stopped_cancellation_reports_what_it_has_requested() {
+        let faulty = Faulty::quiet(&Storage::memory());
+        let stop = CancellationToken::new();
+        let fired = stop.clone();
+        faulty.on(jobqueue::storage::Operation::PutBlob, move |_| {
+            fired.cancel();
+            None
+        });
+        let operations = Operations::new(TaskTracker::new(), stop);
+        let jobs = (0..40).map(|number| JobReference::new("mails", number.to_string()));
+        let cancel = Verb::Cancel(CancelPlan::of_jobs(jobs));
+        let operation = operations.start(&admin("ada", faulty.storage()), spec(cancel), || {}).unwrap();
+        let mut progress = Operation::watch(&operation);
+        let ended = progress.wait_for(|progress| progress.ended.is_some()).await.unwrap().clone();
+        let failed = ended.failed().unwrap();
+        assert!(failed.contains(" of 40 jobs: their cancellation was requested"), "{failed}");
     }
 
     #[tokio::test]

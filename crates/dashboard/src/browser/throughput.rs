@@ -25,7 +25,7 @@ pub(crate) struct Hour {
     /// The minutes, oldest first.
     pub(crate) minutes: Vec<Minute>,
     /// The number of the first minutes that are unknown: the dashboard was not open, and the journal has
-    /// nothing of them.
+    /// nothing of them, or was not read.
     pub(crate) unknown: usize,
     /// The number of the minutes after these that are from the journal, which has no attempts that were
     /// retried.
@@ -42,7 +42,7 @@ impl Hour {
     pub(crate) fn note(&self) -> String {
         let mut note = String::new();
         if self.unknown > 0 {
-            note += ". Grey minutes are unknown: this dashboard was not open, and no journal that it has read tells of them";
+            note += ". Grey minutes are unknown: this dashboard was not open, and nothing of them is known from the journal";
         }
         if self.from_journal > 0 {
             note += ". Minutes before this dashboard was opened are from the journal, which has no retried attempts, and only the queues whose workers keep one";
@@ -116,8 +116,9 @@ impl Throughput {
     }
 
     /// Adds the jobs that ended up to the minute of the first look, as the journal has them. Later jobs are
-    /// in the records of workers. Jobs that ended after a worker's last record before that look, within 15
-    /// seconds, are in both.
+    /// in the records of workers. Jobs that ended between a worker's last record before that look and the
+    /// reading of the journal are in both, usually those of up to 15 seconds. Without that minute, jobs that
+    /// ended just before the page was opened would be missing from it.
     pub(crate) fn add_journal(&mut self, counts: &JournalCounts) {
         let (Some(first), Some(current)) = (self.first, self.current) else { return };
         for (queue, ended) in &counts.queues {

@@ -46,6 +46,8 @@ struct Dead {
     shows_all: bool,
     /// The query of the next page.
     next: Option<String>,
+    /// The query of the first page, unless this is it.
+    first: Option<String>,
     /// The time after which no dead letter of the page died.
     before: Option<String>,
     operations: Vec<Started>,
@@ -94,6 +96,7 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
         complete: found.complete,
         shows_all: request.app.admin.shows_all_jobs(),
         next: found.next.as_deref().map(|next| selection.query_from(next)),
+        first: from.map(|_| selection.query()),
         before: newest.and_then(exact_time),
         operations: Started::last(&request, queue, false),
         may_inspect: access.allows(Action::Inspect),

@@ -6,7 +6,7 @@ use jobqueue_admin::{
     RawPayload,
 };
 
-use super::rows::{Run, job_query, letter_query, redacted, shown};
+use super::rows::{Run, job_query, letter_query, place, redacted, shown};
 use super::search::until;
 use super::timeline::{Moment, moments};
 use super::{Answer, Layout, PageError, jobs, part};
@@ -147,8 +147,8 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
-/// Returns whether the page is refreshed while it is open. Two pages are too expensive for that: an ordered job
-/// reads the logs of all keys of its queue, and an ended job is searched among all messages.
+/// Returns whether the page is refreshed while it is open. Two pages are too expensive for that: an ordered
+/// job reads the logs of all keys of its queue, and an ended job is searched among all messages.
 fn is_live(found: &Explanation) -> bool {
     !found.has_ended && !found.message.as_ref().is_some_and(|message| message.in_order)
 }
@@ -215,18 +215,6 @@ fn place_and_reasons(
     }
     let reasons = found.reasons.iter().map(|reason| (reason.code, explained(request, found, &reason.text)));
     (place(found.place), explained(request, found, &found.summary), reasons.collect())
-}
-
-fn place(place: JobPlace) -> &'static str {
-    match place {
-        JobPlace::Running => "running",
-        JobPlace::Waiting => "waiting",
-        JobPlace::Delayed => "delayed",
-        JobPlace::BackingOff => "backing off",
-        JobPlace::Ended => "ended",
-        JobPlace::Dead => "dead",
-        _ => "not seen",
-    }
 }
 
 /// Returns a sentence about the job, which may quote its last error.

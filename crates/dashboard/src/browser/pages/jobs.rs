@@ -5,7 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use jobqueue::QueueName;
 use jobqueue::storage::StateCounts;
-use jobqueue_admin::{Action, CancelPlan, JobPage, JobReference, JobState};
+use jobqueue_admin::{Action, CancelPlan, JobPage, JobReference, JobState, RawJob};
 
 use super::job::reference;
 use super::operation::Started;
@@ -22,7 +22,7 @@ use crate::browser::selection::Selection;
 use crate::browser::text::line;
 
 /// The number of jobs on a page. With conditions there may be up to 1,000 more.
-const PAGE_SIZE: usize = 50;
+const PAGE_SIZE: usize = 100;
 
 /// The states that have a list, with their names in addresses and on pages.
 const LISTS: [List; 4] = [
@@ -97,7 +97,8 @@ impl List {
 }
 
 pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    let (queue, from) = (fields.required("queue")?, fields.text("from"));
+    let (queue, from) = (home_queue(&fields)?, fields.text("from"));
+    let queue = queue.as_str();
     let list = List::find(fields.text("state"))?;
     let selection = JobSelection::read(&fields, &request.app.redactor)?;
     let look = request.app.looks.latest().await?;
@@ -132,6 +133,18 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
+/// Returns the queue that the fields name. Refuses a dead-letter queue: no worker receives its messages, so
+/// that a request to cancel them would have no effect.
+fn home_queue(fields: &Fields) -> Result<QueueName, PageError> {
+    let queue = QueueName::new(fields.required("queue")?).map_err(jobqueue::Error::from)?;
+    if queue.is_dead_letter() {
+        return Err(PageError::invalid(format!(
+            "`{queue}` has dead letters, which neither wait nor run: they are listed with the queue that they came from"
+        )));
+    }
+    Ok(queue)
+}
+
 /// Returns whether the operator may change jobs of a preview.
 pub(super) fn may_preview(request: &AuthorizedRequest) -> bool {
     let access = request.admin.access();
@@ -161,7 +174,8 @@ async fn read(
     Ok(FoundJobs { jobs, next: page.next.clone() })
 }
 
-/// Returns the jobs that the fields of the page select, if the storage shows every message.
+/// Returns the jobs that the fields of the page select, if the storage shows every message. Leaves out what
+/// the list does not show: a hundred payloads would be too large to be kept.
 async fn search(
     request: &AuthorizedRequest,
     fields: &Fields,
@@ -170,7 +184,12 @@ async fn search(
 ) -> Result<Arc<JobPage>, PageError> {
     let (queue, from) = (fields.required("queue")?, fields.text("from"));
     let filter = selection.filter().from(from.map(str::to_owned)).limit(PAGE_SIZE);
-    let (reads, search) = (&request.app.reads, request.app.admin.jobs(queue, list.state, &filter));
+    let reads = &request.app.reads;
+    let search = async {
+        let mut page = request.app.admin.jobs(queue, list.state, &filter).await?;
+        page.jobs = page.jobs.into_iter().map(RawJob::without_content).collect();
+        Ok::<_, jobqueue::Error>(page)
+    };
     // The first page is refreshed for all viewers at once. Others may be too large to be kept.
     if selection.is_empty() && from.is_none() {
         return Ok(reads.get(&format!("{queue} {}", list.name), search).await?);
@@ -185,7 +204,7 @@ pub(crate) fn listed_state(fields: &Fields) -> Result<JobState, PageError> {
 
 /// Previews the jobs that meet the conditions of the form, in every state.
 pub(crate) async fn preview(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
-    let queue = QueueName::new(fields.required("queue")?).map_err(jobqueue::Error::from)?;
+    let queue = home_queue(&fields)?;
     let selection = JobSelection::read(&fields, &request.app.redactor)?;
     if selection.is_empty() {
         let text = "nothing was changed: no jobs are selected; give a kind, a key, an error or a batch";
@@ -199,7 +218,7 @@ pub(crate) async fn preview_selected(
     request: AuthorizedRequest,
     fields: Fields,
 ) -> Result<Answer, PageError> {
-    let queue = QueueName::new(fields.required("queue")?).map_err(jobqueue::Error::from)?;
+    let queue = home_queue(&fields)?;
     let jobs: Vec<JobReference> = fields.rows()?.iter().map(reference).collect::<Result<_, _>>()?;
     if jobs.iter().any(|job| job.queue != queue.as_str()) {
         return Err(PageError::invalid("nothing was changed: a selected row is a job of another queue"));

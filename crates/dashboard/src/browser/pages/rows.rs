@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use jobqueue_admin::{ErrorGroup, RawJob, RunningJob, WorkerOverview};
+use jobqueue_admin::{ErrorGroup, JobPlace, RawJob, RunningJob, WorkerOverview};
 
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::redact::{Field, Shown};
@@ -38,6 +38,19 @@ pub(crate) fn letter_query(job: &RawJob) -> String {
 /// Returns a time as a form and an address hold it, with its fractions of a second.
 pub(crate) fn exact_time(time: SystemTime) -> Option<String> {
     jiff::Timestamp::try_from(time).ok().map(|time| time.to_string())
+}
+
+/// Returns the words for the place of a job.
+pub(crate) fn place(place: JobPlace) -> &'static str {
+    match place {
+        JobPlace::Running => "running",
+        JobPlace::Waiting => "waiting",
+        JobPlace::Delayed => "delayed",
+        JobPlace::BackingOff => "backing off",
+        JobPlace::Ended => "ended",
+        JobPlace::Dead => "dead",
+        _ => "not seen",
+    }
 }
 
 /// Returns a text of a job in one line, redacted by the embedding program. `kind` is empty if it is unknown.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use askama::Template;
 use futures_util::{StreamExt, stream};
 use jobqueue::{Error, ErrorKind};
-use jobqueue_admin::{DeadLetterFilter, HistoryFilter, HistoryPage, HistoryRecord, JobFilter, JobState};
+use jobqueue_admin::{DeadLetterFilter, HistoryFilter, HistoryPage, HistoryRecord, JobFilter, RawJob};
 use tokio::time::timeout;
 
-use super::rows::{job_path, shown};
+use super::rows::{job_path, place, shown};
 use super::{Answer, Layout, PART_TIMEOUT, PageError, or_reason, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
@@ -325,7 +325,12 @@ async fn in_queue(
             return (waiting, reads.get_part(&queue, async { admin.dead_letters(&queue, &all).await }).await);
         }
         let (key, jobs, letters) = (format!("{queue} {wanted:?}"), wanted.jobs(), wanted.letters());
-        let open = reads.get_part(&key, admin.open_messages(&queue, &jobs)).await;
+        let open = async {
+            let open = admin.open_messages(&queue, &jobs).await?;
+            // Hundreds of payloads would be too large to be kept.
+            Ok::<_, Error>(open.into_iter().map(RawJob::without_content).collect::<Vec<_>>())
+        };
+        let open = reads.get_part(&key, open).await;
         (open, reads.get_part(&key, async { admin.dead_letters(&queue, &letters).await }).await)
     };
     let Ok((waiting, dead)) = timeout(PART_TIMEOUT, read).await else { return (Vec::new(), Some(queue)) };
@@ -337,18 +342,9 @@ async fn in_queue(
     let dead = dead.iter().flat_map(|page| &page.letters);
     let all = waiting.iter().flat_map(|jobs| jobs.iter()).chain(dead);
     let all = all.filter(|job| wanted.selects(&job.id, job.key.as_deref()));
-    let found = all.map(|job| Found::new(&job.queue, &job.source, &job.id, &job.kind, place(job.state)));
+    let found =
+        all.map(|job| Found::new(&job.queue, &job.source, &job.id, &job.kind, place(job.state.into())));
     (found.collect(), failed.then(|| queue.clone()))
-}
-
-fn place(state: JobState) -> &'static str {
-    match state {
-        JobState::Running => "running",
-        JobState::Delayed => "delayed",
-        JobState::BackingOff => "backing off",
-        JobState::Dead => "dead",
-        _ => "waiting",
-    }
 }
 
 impl Found {

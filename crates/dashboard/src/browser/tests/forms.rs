@@ -69,6 +69,16 @@ async fn form_of_a_refused_redrive_keeps_its_plan() {
     assert!(!refused.text.contains(FORM), "{}", refused.text);
 }
 
+// A second page deleted on one field, without the number and the batches of the preview.
+#[tokio::test]
+async fn refused_purge_is_repeated_from_its_preview_only() {
+    let browser = Browser::operating(&filled().await);
+    let preview = previewed(&browser, &[("queue", "mails")]).await;
+    let refused = browser.post("/do/purge", &[("plan", operation(&preview)), ("confirm", "mail")]).await;
+    assert_eq!(refused.status, StatusCode::BAD_REQUEST);
+    assert!(!refused.text.contains("do/purge"), "{}", refused.text);
+}
+
 #[tokio::test]
 async fn forbidden_change_has_no_form() {
     let storage = filled().await;

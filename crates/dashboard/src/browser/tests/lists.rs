@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use jobqueue::sharded::Sharded;
+use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{SendOptions, Storage};
 use jobqueue_admin::{AccessLevel, Action, Admin, Cancellation, JobReference, RawSend};
+use jobqueue_testing::faults::{Fault, Faulty};
 
 use super::changes::{ended, mails, operation, previewed};
 use super::support::{Browser, Mail, filled, operate, reject_all, send};
@@ -136,6 +138,23 @@ async fn jobs_of_a_key_are_cancelled_after_a_preview() {
     }
 }
 
+// Cancellations of messages that no worker receives were offered.
+#[tokio::test]
+async fn dead_letter_queue_has_no_lists_of_jobs() {
+    let browser = Browser::operating(&filled().await);
+    let page = browser.page("/queues/mails-poison").await;
+    assert!(!page.contains("id=\"jobs\""), "{page}");
+    let list = browser.get("/queues/mails-poison/jobs").await;
+    assert_eq!(list.status, StatusCode::BAD_REQUEST, "{}", list.text);
+    for (path, field) in [
+        ("/do/preview-jobs", ("kind", "mail")),
+        ("/do/preview-selected-jobs", ("selected", "queue=mails-poison&id=dead")),
+    ] {
+        let refused = browser.post(path, &[("queue", "mails-poison"), field]).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{path}: {}", refused.text);
+    }
+}
+
 #[tokio::test]
 async fn page_of_a_batch_finds_its_jobs() {
     let storage = Storage::memory();
@@ -215,6 +234,11 @@ async fn dead_letters_behind_the_first_are_on_the_next_page() {
     let pages = all_rows(&browser, "/queues/mails/dead").await;
     assert_eq!(pages.iter().map(Vec::len).collect::<Vec<_>>(), [32, 8]);
     assert_eq!(pages.concat().iter().collect::<BTreeSet<_>>().len(), 40);
+    let first = browser.page("/queues/mails/dead").await;
+    assert!(first.contains("There may be more than listed") && !first.contains("id=\"first\""), "{first}");
+    let last = browser.page(&next("/queues/mails/dead", &first).unwrap()).await;
+    assert!(!last.contains("There may be more than listed"), "{last}");
+    assert!(last.contains("id=\"first\" href=\"../../queues/mails/dead\""), "{last}");
     let of_one = all_rows(&browser, "/queues/mails/dead?text=bob&kind=mail").await;
     assert_eq!(of_one.iter().map(Vec::len).collect::<Vec<_>>(), [40]);
     assert_eq!(browser.get("/queues/mails/dead?from=nowhere").await.status, StatusCode::BAD_REQUEST);
@@ -256,4 +280,21 @@ async fn lists_say_what_the_storage_does_not_show() {
     assert!(!browser.page("/queues/mails/jobs?kind=other").await.contains("<bdi>shown</bdi>"));
     let page = browser.page("/queues/mails/jobs?state=delayed").await;
     assert!(!page.contains("There is no such job") && !page.contains("do/run-now"), "{page}");
+}
+
+// Each refresh of a list without jobs paid for a peek.
+#[tokio::test(start_paused = true)]
+async fn list_that_the_storage_does_not_show_costs_no_peek() {
+    let sharded = Sharded::builder().account("a", Storage::memory()).build().unwrap();
+    let storage = Storage::from(sharded.stores());
+    operate(&storage).create_queue("mails").await.unwrap();
+    let faulty = Faulty::quiet(&storage);
+    let browser = Browser::operating(&faulty.storage());
+    browser.page("/").await;
+    faulty.plan_always(Operation::Peek, Fault::Refuse(StoreErrorKind::Unavailable));
+    for state in ["delayed", "backing_off", "running"] {
+        browser.page(&format!("/queues/mails/jobs?state={state}")).await;
+    }
+    let waiting = browser.get("/queues/mails/jobs").await;
+    assert_eq!(waiting.status, StatusCode::SERVICE_UNAVAILABLE, "{}", waiting.text);
 }
