@@ -44,8 +44,9 @@ impl AdminBuilder {
 
     /// Lets [`Admin::send`] check each payload of the kinds of `M` as a worker does: decodes it with the
     /// codec of its version, upgrades it and validates it. A payload that the worker would not run is refused
-    /// with the rules that it breaks ([`Error::violations`](jobqueue::Error::violations)), also if a newer release could read its version.
-    /// Call this once for each message type. Payloads of other kinds are sent unchecked.
+    /// with the rules that it breaks ([`Error::violations`](jobqueue::Error::violations)), also if a newer
+    /// release could read its version. Call this once for each message type. Payloads of other kinds are sent
+    /// unchecked.
     ///
     /// If several types have a kind, the type of the job's queue is used, or else the first.
     ///
