@@ -24,10 +24,8 @@ impl CheckedTypes {
         self.0.push(CheckedType {
             queue: M::QUEUE,
             kinds: M::kinds(),
-            check: |version, media_type, payload| match decode_any_version::<M>(version, media_type, payload)
-            {
-                Ok(_) => Ok(()),
-                Err(error) => Err(error),
+            check: |version, media_type, payload| {
+                decode_any_version::<M>(version, media_type, payload).map(drop)
             },
         });
     }
@@ -53,12 +51,10 @@ impl CheckedTypes {
         // A worker reads a missing payload as `null`.
         let payload = event.payload.inline().map_or(&b"null"[..], |payload| &payload[..]);
         let version = event.version.or(raw_version);
-        match (checked.check)(version, event.media_type().as_deref(), payload) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                let text = "nothing was sent: the payload does not fit the message type of its kind";
-                Err(Error::new(ErrorKind::Invalid, text).with_source(error))
-            }
-        }
+        let refused = |error| {
+            let text = "nothing was sent: the payload does not fit the message type of its kind";
+            Error::new(ErrorKind::Invalid, text).with_source(error)
+        };
+        (checked.check)(version, event.media_type().as_deref(), payload).map_err(refused)
     }
 }

@@ -62,7 +62,8 @@ impl Admin {
     ///
     /// Reads up to a million entries. After 5 seconds it makes no further search, and the intervals that were
     /// not reached are `None`. On SQLite and PostgreSQL this reads the rows of that time; on other storages
-    /// it lists and reads the blobs of that time, each of up to 4 MiB.
+    /// it lists and reads the blobs of that time, each of up to 4 MiB, and for each further 20,000 entries
+    /// some of them again.
     ///
     /// # Errors
     /// [`Storage`](jobqueue::ErrorKind::Storage) if the journals cannot be read.

@@ -120,7 +120,7 @@ impl QueueCounts {
 
 impl WorkerCounts {
     /// Returns `None` if the record was not written since the earlier look. A worker that the earlier look
-    /// did not see has started since.
+    /// did not find present counts since its start: it has started since, or its record was stale then.
     fn ended_per_second(&self, before: Option<&Self>) -> Option<f64> {
         let (ended, from) = before.map_or((0, self.started), |before| (before.ended, before.written));
         let seconds = self.written?.duration_since(from?).as_secs_f64();

@@ -129,8 +129,8 @@ impl Admin {
     /// serves it. A look costs the same as [`queue`](Self::queue) and [`workers`](Self::workers); the call
     /// costs a [`peek`](Self::peek) and a [`key_backlog`](Self::key_backlog) besides.
     ///
-    /// If the records of workers or the keys cannot be read, or not within 8 seconds, a
-    /// [reason](QueueExplanation::reasons) says so.
+    /// If the records of workers, the next jobs or the keys cannot be read, the last two not within 8 seconds,
+    /// a [reason](QueueExplanation::reasons) says so.
     ///
     /// # Errors
     /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue;

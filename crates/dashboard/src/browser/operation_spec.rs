@@ -1,4 +1,4 @@
-//! What an operation is to do: its action, and the dead letters or jobs that it may take.
+//! The request for an operation: its action, and the dead letters or jobs that it may take.
 
 use jobqueue_admin::{AccessLevel, Action, CancelPlan, DeadLetterPlan};
 

@@ -134,7 +134,7 @@ pub(crate) async fn explain(request: &AuthorizedRequest, name: &str) -> Result<Q
     }
     let look = request.app.looks.latest().await?;
     let overview = overview(request, &look, name).await?;
-    // If the messages cannot be read, only the limits of their kinds are left out.
+    // If the messages cannot be read, the reasons that concern their kinds are left out.
     let next = part(request, name, request.app.admin.peek(name)).await?.unwrap_or_default();
     Ok(explanation(request, &look, &overview, &next))
 }

@@ -1,4 +1,4 @@
-//! What holds up a queue, on its page and as JSON.
+//! The explanation of a queue, on its page and as JSON.
 
 use axum::http::StatusCode;
 use jobqueue_admin::RawSend;
