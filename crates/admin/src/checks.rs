@@ -1,5 +1,7 @@
 //! Checks of payloads against the message types of a program.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use jobqueue::{Error, ErrorKind};
 use jobqueue_message::codec::decode_any_version;
 use jobqueue_message::envelope::Envelope;
@@ -42,7 +44,8 @@ impl CheckedTypes {
     /// of another kind passes.
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) with the [`DecodeError`] of a payload that is not of its type.
+    /// [`Invalid`](ErrorKind::Invalid) with the [`DecodeError`] of a payload that is not of its type;
+    /// retryable where another release, or this program later, may read it.
     pub(super) fn check(&self, queue: &str, event: &Envelope, raw_version: Option<u32>) -> Result<(), Error> {
         let of_kind = |checked: &&CheckedType| checked.kinds.contains(&&*event.kind);
         // Two queues may have two types of one kind.
@@ -51,10 +54,21 @@ impl CheckedTypes {
         // A worker reads a missing payload as `null`.
         let payload = event.payload.inline().map_or(&b"null"[..], |payload| &payload[..]);
         let version = event.version.or(raw_version);
-        let refused = |error| {
-            let text = "nothing was sent: the payload does not fit the message type of its kind";
-            Error::new(ErrorKind::Invalid, text).with_source(error)
-        };
-        (checked.check)(version, event.media_type().as_deref(), payload).map_err(refused)
+        let media_type = event.media_type();
+        let check = || (checked.check)(version, media_type.as_deref(), payload).map_err(refused);
+        // The type's own decoding and rules, which must not end the operator's request.
+        catch_unwind(AssertUnwindSafe(check)).unwrap_or_else(|_| {
+            let text = "nothing was sent: the message type of its kind panicked while it read the payload";
+            Err(Error::new(ErrorKind::Invalid, text))
+        })
     }
+}
+
+fn refused(error: DecodeError) -> Error {
+    let is_retryable = error.is_retryable();
+    let text = match is_retryable {
+        true => "nothing was sent: this program cannot read the payload now",
+        false => "nothing was sent: the payload does not fit the message type of its kind",
+    };
+    Error::new(ErrorKind::Invalid, text).with_retryable(is_retryable).with_source(error)
 }

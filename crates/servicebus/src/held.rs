@@ -56,6 +56,8 @@ pub(super) struct HeldMessage {
     /// True once a copy has replaced the message in the queue. The message is still to be completed, and must
     /// not be copied again.
     pub(super) is_copied: bool,
+    /// The copies that were sent without an answer, any of which may be in the queue.
+    pub(super) copies_in_doubt: u32,
     /// True once the message is dead-lettered while its text is still to be written.
     pub(super) is_settled: bool,
     pub(super) inserted: SystemTime,

@@ -7,9 +7,11 @@
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -25,6 +27,9 @@ use crate::trace::{OpenSpan, Step, TraceContext};
 /// The maximum number of messages that a request deletes. A larger number would delay the first message for
 /// little gain.
 const MAX_DELETIONS_PER_REQUEST: usize = 1_024;
+/// The time after which a completion is recorded beside the deletion of its message. Meanwhile the process may
+/// end, and a storage may deliver the message again (Service Bus three seconds after an undecided deletion).
+const RECORDED_AFTER: Duration = Duration::from_secs(1);
 /// The maximum number of concurrent requests: while the storage executes a request, the next is already on
 /// its way.
 const MAX_CONCURRENT_REQUESTS: usize = 2;
@@ -38,13 +43,36 @@ impl Executor {
     /// Deletes the message of a finished job.
     pub(super) async fn complete(&self, leased_job: &LeasedJob) -> Result<Outcome, Error> {
         let has_blobs = leased_job.has_blobs();
-        let deleted = leased_job.complete().await;
-        if has_blobs && deleted.is_ok() {
+        let (deleted, is_recorded) = self.delete_or_record(leased_job).await;
+        if has_blobs && deleted.is_ok() && !is_recorded {
             // Another message of the job may share the blobs, for example after a producer has repeated a
             // put. It must not run without them.
             Box::pin(self.record_completion(leased_job)).await;
         }
-        self.completion_outcome(leased_job, deleted).await
+        self.completion_outcome(leased_job, deleted, is_recorded).await
+    }
+
+    /// Deletes the message. If that takes long, records the completion beside it, and returns whether that is
+    /// done. Once it is, a shutdown that cannot wait leaves the message to its next delivery.
+    async fn delete_or_record(&self, leased_job: &LeasedJob) -> (Result<(), LeaseError>, bool) {
+        let mut deletion = pin!(leased_job.complete());
+        if let Ok(deleted) = timeout(RECORDED_AFTER, deletion.as_mut()).await {
+            return (deleted, false);
+        }
+        let recording = Box::pin(self.record_completion(leased_job));
+        tokio::select! {
+            biased;
+            deleted = deletion.as_mut() => return (deleted, false),
+            () = recording => {}
+        }
+        tokio::select! {
+            biased;
+            deleted = deletion => (deleted, true),
+            () = leased_job.core.options.settle_now.cancelled() => {
+                leased_job.lease.abandon();
+                (Err(LeaseError::Uncertain(None)), true)
+            }
+        }
     }
 
     /// Deletes the message of a finished job in one request with others. Returns `None` if the message must
@@ -63,7 +91,9 @@ impl Executor {
             BatchDeletion::Alone => None,
             BatchDeletion::Done(Ok(())) => Some(Ok(Outcome::Completed)),
             // Boxed, because most messages are deleted at the first request.
-            BatchDeletion::Done(failed) => Some(Box::pin(self.completion_outcome(leased_job, failed)).await),
+            BatchDeletion::Done(failed) => {
+                Some(Box::pin(self.completion_outcome(leased_job, failed, false)).await)
+            }
         }
     }
 
@@ -72,11 +102,14 @@ impl Executor {
         &self,
         leased_job: &LeasedJob,
         deleted: Result<(), LeaseError>,
+        is_recorded: bool,
     ) -> Result<Outcome, Error> {
         match deleted {
             Ok(()) => Ok(Outcome::Completed),
             Err(LeaseError::Uncertain(_) | LeaseError::Refused(_)) => {
-                Box::pin(self.record_completion(leased_job)).await;
+                if !is_recorded {
+                    Box::pin(self.record_completion(leased_job)).await;
+                }
                 Ok(Outcome::CompletedUncertain)
             }
             Err(error) => Err(error.into()),

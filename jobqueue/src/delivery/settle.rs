@@ -1,5 +1,6 @@
 //! Settles a delivery: performs its [`Disposition`]. A hook that fails may still change it.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,9 @@ use crate::job::outcome::{Outcome, Reason, chain};
 use crate::lease::{LeaseError, Loss};
 use crate::trace::OpenSpan;
 
+/// The time after which a delivery that settles its message gives its slot to another, if a place to settle
+/// is free.
+const SETTLED_IN_SLOT: Duration = Duration::from_secs(1);
 /// The time limit for reading a claim while the delivery keeps its slot, because no place to settle is free.
 const MAX_CLAIM_READ_IN_SLOT: Duration = Duration::from_secs(2);
 
@@ -65,7 +69,14 @@ impl Executor {
             let settled = settlement.perform(disposition).await;
             report.record_settlement(leased_job, settled);
         });
-        span.run(settling.as_mut()).await;
+        {
+            let mut settled = pin!(span.run(settling.as_mut()));
+            if timeout(SETTLED_IN_SLOT, settled.as_mut()).await.is_err() {
+                // Otherwise jobs of a shard that does not answer would hold the slots of the others.
+                let _ = slot.handler_is_done();
+                settled.await;
+            }
+        }
         drop(settling);
         span.end(Some(report.outcome.as_str()), report.settle_error);
         report

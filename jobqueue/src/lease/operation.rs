@@ -216,8 +216,12 @@ impl Lease {
 
     fn check_held(&self) -> Result<(), LeaseError> {
         self.check_deletable()?;
-        match self.state().phase {
+        let state = self.state();
+        // An answer "not found" would be taken for a loss, although this process has deleted the message.
+        let may_be_deleted = state.undecided_deletion.as_ref().is_some_and(StoreError::is_ambiguous);
+        match state.phase {
             Phase::Uncertain => Err(LeaseError::Uncertain(None)),
+            _ if may_be_deleted => Err(LeaseError::Uncertain(None)),
             _ => Ok(()),
         }
     }

@@ -13,7 +13,7 @@ use super::deadline_queue::DeadlineKey;
 use super::schedule::margin;
 use super::terms::{LeaseTerms, LeasedQueue};
 use crate::event::{Event, LossCause};
-use crate::storage::{LeasedMessage, MessageId, MessageRef, PopReceipt};
+use crate::storage::{LeasedMessage, MessageId, MessageRef, PopReceipt, StoreError};
 use crate::sync::{StopToken, lock};
 
 /// The minimum time for which a lease is renewed before its run begins: enough for the longest wait for a
@@ -71,6 +71,8 @@ pub(super) struct ReceiptState {
     pub(super) unanswered_until: Option<Instant>,
     pub(super) phase: Phase,
     pub(super) transaction: TransactionState,
+    /// The error of a common request that may have deleted the message, until the message is deleted alone.
+    pub(super) undecided_deletion: Option<StoreError>,
     /// True if the job has exceeded its maximum run time: the token has fired, and the lease is still held.
     pub(super) overrun: bool,
     /// The end of the maximum run time; before the run begins, the end of its preparation.
@@ -132,6 +134,7 @@ impl Lease {
                 unanswered_until: None,
                 phase: Phase::Held,
                 transaction: TransactionState::None,
+                undecided_deletion: None,
                 overrun: false,
                 run_until,
                 renewed_until: run_until,

@@ -15,7 +15,8 @@ impl Lease {
     pub(crate) async fn delete(&self) -> Result<(), LeaseError> {
         let _turn = self.turn.lock().await;
         self.check_deletable()?;
-        let outcome = self.try_delete(None).await;
+        let first = self.state().undecided_deletion.take();
+        let outcome = self.try_removal(MessageRemoval::Delete, first).await;
         self.deleted(&outcome);
         outcome
     }
@@ -55,11 +56,7 @@ impl Lease {
         }
     }
 
-    /// Deletes the message. `first` is the error of the first try, if that was already made.
-    pub(super) async fn try_delete(&self, first: Option<StoreError>) -> Result<(), LeaseError> {
-        self.try_removal(MessageRemoval::Delete, first).await
-    }
-
+    /// Removes the message. `first` is the error of the first try, if that was already made.
     async fn try_removal(
         &self,
         removal: MessageRemoval<'_>,

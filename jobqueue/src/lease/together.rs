@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use tokio::sync::MutexGuard;
 
 use super::operation::{LeaseError, share_of};
@@ -45,32 +44,27 @@ pub(crate) async fn delete_all(leases: &[Arc<Lease>]) -> Vec<BatchDeletion> {
     outcomes
 }
 
-/// Sends one request for all leases, then one or more for each message that may or may not be deleted. Keeps
-/// the turn of each such lease until its outcome is known, so that no renewal interferes.
+/// Sends one request for all leases. A message that may or may not be deleted is left to its own deletion,
+/// which can take as long as its lease: the other messages do not wait for that.
 async fn delete_together(leases: Vec<(&Lease, MutexGuard<'_, ()>)>) -> Vec<BatchDeletion> {
     let answers = request(&leases.iter().map(|(lease, _)| *lease).collect::<Vec<_>>()).await;
-    let mut outcomes: Vec<_> = leases.iter().map(|_| BatchDeletion::Alone).collect();
-    let mut undecided = Vec::new();
-    for (index, ((lease, turn), answer)) in leases.into_iter().zip(answers).enumerate() {
-        match answer {
+    let decide = |((lease, turn), answer): ((&Lease, MutexGuard<'_, ()>), Result<(), StoreError>)| {
+        let decided = match answer {
             Ok(()) => {
                 lease.deleted(&Ok(()));
-                outcomes[index] = BatchDeletion::Done(Ok(()));
+                BatchDeletion::Done(Ok(()))
             }
-            // This lease goes on, and may have to be renewed before the others are decided.
-            Err(error) if is_held_up(&error) => drop(turn),
-            Err(error) => undecided.push(async move {
-                let outcome = lease.try_delete(Some(error)).await;
-                lease.deleted(&outcome);
-                drop(turn);
-                (index, outcome)
-            }),
-        }
-    }
-    for (index, outcome) in join_all(undecided).await {
-        outcomes[index] = BatchDeletion::Done(outcome);
-    }
-    outcomes
+            Err(error) if is_held_up(&error) => BatchDeletion::Alone,
+            Err(error) => {
+                lease.state().undecided_deletion = Some(error);
+                BatchDeletion::Alone
+            }
+        };
+        // Until here, so that a renewal in between does not take its deletion for a loss.
+        drop(turn);
+        decided
+    };
+    leases.into_iter().zip(answers).map(decide).collect()
 }
 
 /// Returns whether a message is certainly not deleted, but may be soon: for example, an open transaction

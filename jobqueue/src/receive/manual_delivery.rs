@@ -72,7 +72,9 @@ impl<M> Delivery<M> {
     }
 
     /// Deletes the message: the work is done. For a job [in order](crate::SendOptions::in_order), first
-    /// updates the log of its key, and retries that until the lease ends.
+    /// updates the log of its key, and retries that until the lease ends. While the storage fails, the
+    /// deletion is retried until shortly before the lease ends, too; so are the changes of
+    /// [`release`](Self::release), [`fail`](Self::fail) and [`dead_letter`](Self::dead_letter).
     ///
     /// # Errors
     /// - [`is_lease_lost`](Error::is_lease_lost): another worker may do the work again.

@@ -39,4 +39,5 @@ mod send_request;
 mod shards_that_hang;
 mod shared_dead_letters;
 mod sweeps;
+mod undeleted;
 mod verdicts;

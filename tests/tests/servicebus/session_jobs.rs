@@ -227,10 +227,15 @@ async fn a_completion_that_the_service_is_too_busy_for_ends_its_job_later() {
     let busy = |operation: &'static str| (operation, json!({ "action": "busy" }));
     let lost =
         ("update-disposition", json!({ "action": "error", "condition": "com.microsoft:message-lock-lost" }));
+    let refused =
+        ("update-disposition", json!({ "action": "error", "condition": "amqp:not-allowed", "times": null }));
     for faults in [
         vec![busy("complete")],
         vec![busy("complete"), busy("update-disposition")],
         vec![busy("complete"), lost],
+        // The session is given back after three seconds, and the job is delivered again while its deletion is
+        // still tried.
+        vec![busy("complete"), refused],
     ] {
         for (operation, fields) in &faults {
             bench.emulator.plant_with(operation, fields["action"].as_str().unwrap(), fields.clone());
@@ -245,5 +250,6 @@ async fn a_completion_that_the_service_is_too_busy_for_ends_its_job_later() {
         let worker = Worker::builder(bench.storage.clone()).concurrency(1).handle(handler).build().unwrap();
         let report = timeout(2 * MINUTE, worker.run_until_idle()).await.expect("it does not end").unwrap();
         assert_eq!((seen.all(), bench.count("active")), (vec!["one".to_owned()], 0), "{faults:?} {report:?}");
+        bench.emulator.clear_faults();
     }
 }

@@ -322,6 +322,7 @@ impl HeldMessage {
             lost: CancellationToken::new(),
             is_given_back: false,
             is_copied: false,
+            copies_in_doubt: 0,
             is_settled: false,
             inserted: content.inserted,
             enqueued: content.enqueued,

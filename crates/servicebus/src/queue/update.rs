@@ -23,6 +23,9 @@ use jobqueue_storage::{
 
 pub(super) const UPDATE: &str = Operation::Update.as_str();
 const DELETE: &str = Operation::Delete.as_str();
+/// The copies of a message that are sent without a transaction and get no answer, before its lock is left to
+/// end.
+const MAX_COPIES_IN_DOUBT: u32 = 2;
 
 pub(super) async fn update(
     queues: &ServiceBusQueues,
@@ -249,13 +252,21 @@ impl Lock<'_> {
                 replaced => return replaced.map(|()| CopyOutcome::InTransaction).map_err(failed),
             }
         }
+        if self.held.copies_in_doubt == MAX_COPIES_IN_DOUBT {
+            // Each of them runs. Without a further one, the lock ends.
+            return Err(StoreError::new(Kind::LeaseExpired, UPDATE, queue));
+        }
         // The renewal shows that this process still holds the lock, and leaves time for the copy.
         self.renew().await?;
         let sender = self.queues.sender(self.queue).await.map_err(before_request(failed))?;
         // With the lock token as its id, the copies of later tries are dropped by a queue that detects
         // duplicates.
         outgoing.message_id = self.token.to_string();
-        sender.send(copy(&outgoing)).await.map_err(failed)?;
+        if let Err(error) = sender.send(copy(&outgoing)).await.map_err(failed) {
+            let in_doubt = u32::from(error.is_ambiguous());
+            self.queues.held.change(self.token, |held| held.copies_in_doubt += in_doubt);
+            return Err(error);
+        }
         self.queues.held.change(self.token, |held| held.is_copied = true);
         Ok(CopyOutcome::NotCompleted)
     }
