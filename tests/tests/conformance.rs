@@ -14,6 +14,7 @@ use jobqueue::sharded::Sharded;
 use jobqueue::storage::Storage;
 use jobqueue::{Runtime, azure, memory, postgres, servicebus, sqlite};
 use jobqueue_conformance::{Deviation, Promise, Subject, exercise, promises, run_all};
+use jobqueue_test_support::pgbouncer::PgBouncer;
 use jobqueue_test_support::postgres::Postgres;
 use jobqueue_test_support::servicebus::{self as servicebus_support, ServiceBus};
 use jobqueue_testing::faults::Faulty;
@@ -32,6 +33,7 @@ fn main() {
     trials.extend(virtual_time("sqlite", || Box::pin(in_sqlite())));
     trials.extend(virtual_time("sharded", || Box::pin(async { sharded() })));
     trials.extend(in_postgres());
+    trials.extend(behind_a_pooler());
     trials.extend(azurite());
     trials.extend(service_bus());
     trials.extend(service_bus_sessions());
@@ -113,15 +115,27 @@ fn virtual_time(storage: &'static str, open: fn() -> Opening) -> impl Iterator<I
 fn in_postgres() -> impl Iterator<Item = Trial> {
     promises_of("postgres").map(|promise| {
         trial("postgres", promise, move || {
-            let text = Postgres::shared().connection_string();
-            let runtime = Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(async {
-                let options =
-                    postgres::Options::from_connection_string(&text)?.schema("promises").max_connections(3);
-                keeps(promise, &Subject::real_time(Storage::open(options).await?)).await
-            })
+            in_schema("promises", &Postgres::shared().connection_string(), promise)
         })
     })
+}
+
+/// The same behind a pooler that gives each transaction another connection, where PgBouncer is installed.
+fn behind_a_pooler() -> impl Iterator<Item = Trial> {
+    static POOLER: OnceLock<Option<PgBouncer>> = OnceLock::new();
+    promises_of("pgbouncer").map(|promise| {
+        trial("pgbouncer", promise, move || {
+            let pooler = POOLER.get_or_init(|| PgBouncer::start(Postgres::shared(), 12));
+            let Some(pooler) = pooler else { return Ok(()) };
+            in_schema("pooled", &format!("{}&listen=off", pooler.connection_string()), promise)
+        })
+    })
+}
+
+fn in_schema(schema: &str, connection: &str, promise: &Promise) -> Result<(), Failed> {
+    let options = postgres::Options::from_connection_string(connection)?.schema(schema).max_connections(3);
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async { keeps(promise, &Subject::real_time(Storage::open(options).await?)).await })
 }
 
 /// Azurite through the adapter. The adapter refuses what Azurite accepts and Azure does not (metadata, sizes,
@@ -260,6 +274,8 @@ fn promises_of(storage: &str) -> impl Iterator<Item = &'static Promise> {
     // the port.
     let others: &[&str] = match storage {
         "sqlite" | "postgres" => &["dead_letters"],
+        // Notifications do not pass the pooler.
+        "pgbouncer" => &["subscriptions", "announcements", "dead_letters"],
         "memory" | "traced" => &["journal", "dead_letters"],
         // The wrapper hides the order of groups.
         "faulty" => &["journal", "dead_letters", "groups"],

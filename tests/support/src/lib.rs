@@ -5,6 +5,7 @@ pub mod azurite;
 pub mod browser;
 pub mod canned;
 mod node;
+pub mod pgbouncer;
 pub mod postgres;
 pub mod python;
 pub mod servicebus;

@@ -7,6 +7,7 @@
 //! root; the tests of root start it as another user, who must be able to run the `node` of the path: one
 //! below `/root` cannot be.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -276,18 +277,25 @@ fn hydrate(package: &Path) {
 }
 
 fn launch(programs: &Path, folder: &Path, port: u16, settings: &[String]) -> Child {
+    let mut arguments =
+        vec!["-D".into(), folder.join("data").into_os_string(), "-p".into(), port.to_string().into()];
+    let fixed = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=400"];
+    for setting in fixed.iter().copied().chain(settings.iter().map(String::as_str)) {
+        arguments.extend(["-c".into(), setting.into()]);
+    }
+    watched(&programs.join("bin/postgres"), folder, &arguments)
+}
+
+/// Starts a program as the user of the server, by the script that ends it and removes `folder` when its
+/// standard input is closed. It writes to the file `log` in `folder`.
+pub(crate) fn watched(program: &Path, folder: &Path, arguments: &[OsString]) -> Child {
     let log = File::options().create(true).append(true).open(folder.join("log")).expect("a log file");
     // Empty, so that it does not name the server before, whose lock file may still be there.
     let output = File::create(folder.join("script")).expect("a log file");
     // The user of the server may not reach the script.
     let script = fs::read_to_string(node::source("postgres").join("server.cjs")).expect("the script");
     let mut command = as_server(Path::new("node"));
-    command.arg("-e").arg(script).arg(programs.join("bin/postgres")).arg(folder);
-    command.arg("-D").arg(folder.join("data")).args(["-p", &port.to_string()]);
-    let fixed = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "max_connections=400"];
-    for setting in fixed.iter().copied().chain(settings.iter().map(String::as_str)) {
-        command.args(["-c", setting]);
-    }
+    command.arg("-e").arg(script).arg(program).arg(folder).args(arguments);
     command.stdin(Stdio::piped()).stdout(output).stderr(log);
     command.current_dir(folder).spawn().expect("Node starts")
 }
@@ -304,7 +312,7 @@ fn as_server(program: &Path) -> Command {
     command
 }
 
-fn give_to_server(folder: &Path) {
+pub(crate) fn give_to_server(folder: &Path) {
     #[cfg(unix)]
     if is_root() {
         std::os::unix::fs::chown(folder, Some(NOBODY), Some(NOBODY)).expect("root may give a folder away");
@@ -319,7 +327,7 @@ fn is_root() -> bool {
     id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let bound: io::Result<_> = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     bound.expect("a free port").port()
 }

@@ -19,6 +19,7 @@ mod opening;
 mod overlapping_sends;
 mod permissions;
 mod plans;
+mod pooler;
 mod purge;
 mod relay;
 mod search_path;
