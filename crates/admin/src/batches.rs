@@ -6,21 +6,19 @@ use std::time::SystemTime;
 
 use futures_util::{StreamExt, stream};
 use jobqueue::__internals::{BatchRecord, batch_children, batches};
-use jobqueue::{Error, ErrorKind, QueueName};
+use jobqueue::{Error, ErrorKind};
 use serde::Serialize;
 
-use super::membership::Memberships;
+use super::batch_children::{CONCURRENT_READS, FoundChildren};
 use super::text::rfc3339_option;
-use super::{Admin, DeadLetterFilter, DeadLetterPage, QueueHold, RawJob, WorkerOverview};
+use super::{Admin, QueueHold};
 
-/// The number of queues that are read concurrently.
-const CONCURRENT_READS: usize = 8;
 /// The most pages of 5,000 blobs that a listing of all batches reads.
 const MAX_PAGES: usize = 40;
 /// The depth below which batches are not indented further.
 const MAX_INDENT: usize = 20;
 /// The most open children that [`Admin::batch`] names.
-const MAX_NAMED_CHILDREN: usize = 100;
+pub(super) const MAX_NAMED_CHILDREN: usize = 100;
 
 /// All batches that were found.
 #[derive(Debug, Clone, Serialize)]
@@ -91,8 +89,8 @@ pub struct BatchDetail {
     pub failed: u64,
     /// The number of children that are dead letters and block the batch.
     pub dead: u64,
-    /// True if there are certainly no more dead children. False only if a queue has more than the 32 dead letters
-    /// that were read, or if a queue cannot be read.
+    /// True if there are certainly no more dead children. False only if a queue has more dead letters than were
+    /// read, the first 32, or 10,000 if the storage shows all jobs, or if a queue cannot be read.
     pub dead_is_exact: bool,
     /// True if the sender sends no more children. Before that the batch waits for its sender.
     pub sealed: bool,
@@ -118,8 +116,9 @@ pub struct OpenChild {
     pub job: String,
     /// The sender of its job, if the job was found: other senders may use the same id.
     pub source: Option<String>,
-    /// The place in which the job was found: `running`, `waiting` or `dead`; `fanned_out` if the child waits
-    /// for a nested [batch](Self::batch); `unseen` if the job was not found.
+    /// The place in which the job was found: `running`, `waiting`, `delayed`, `backing_off` or `dead`;
+    /// `fanned_out` if the child waits for a nested [batch](Self::batch); `unseen` if the job was not found:
+    /// it may be behind the messages that were read, or has just moved or ended, or was lost with its queue.
     pub place: &'static str,
     /// The nested batch whose continuation ends this child, if its job has started a batch.
     pub batch: Option<String>,
@@ -220,21 +219,15 @@ impl Admin {
         Ok((dead, is_exact))
     }
 
-    /// Returns the first dead letters of a queue; none if the queue has been deleted, or its name is too long
-    /// to have a dead-letter queue.
-    async fn first_dead_letters(&self, queue: &QueueName) -> Result<DeadLetterPage, Error> {
-        match self.dead_letters(queue.as_str(), &DeadLetterFilter::new()).await {
-            Err(e) if means_no_messages(&e) => {
-                Ok(DeadLetterPage { complete: true, ..DeadLetterPage::default() })
-            }
-            page => page,
-        }
-    }
-
     /// Returns a batch with the children that block it, as far as peeks of all queues, their dead letters and
     /// the records of workers show them. Costs seven requests, one for each further 5,000 children that have
     /// ended, three for each queue and three more if a child waits in it, one for each batch that its jobs
     /// name, and one for each worker.
+    ///
+    /// If the storage [shows all jobs](Self::shows_all_jobs), children and dead letters that are not among the
+    /// first are searched as [`explain`](Self::explain) searches a job: among the first 10,000 of each state in
+    /// each queue, at a request for each 1,000, and one more for each such page that names the batch. The search
+    /// ends once all children to show were found.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such batch; [`Invalid`](ErrorKind::Invalid) for an id
@@ -243,14 +236,13 @@ impl Admin {
         let missing =
             || Error::new(ErrorKind::NotFound, format!("there is no batch `{}`", id.escape_debug()));
         let found = batch_children(&self.storage, id).await?.ok_or_else(missing)?;
-        let (progress, ended) = (found.progress, found.ended);
-        let FoundChildren { places, unread, dead_is_exact, workers } = match progress.left() {
+        let progress = found.progress;
+        let open = match progress.left() {
             0 => FoundChildren { dead_is_exact: true, ..FoundChildren::default() },
-            _ => self.children_of(id).await?,
+            _ => self.children_of(id, &found).await?,
         };
-        let dead = places.iter().filter(|(index, child)| child.place == "dead" && !ended.contains(*index));
-        let dead: BTreeSet<u64> = dead.map(|(index, _)| *index).collect();
-        let others = (0..progress.children).filter(|index| !ended.contains(index) && !dead.contains(index));
+        let (dead, named) = (open.dead(&found).len() as u64, open.named(&found));
+        let FoundChildren { places, unread, dead_is_exact, workers } = open;
         let child = |index: u64| {
             let batch = found.nested.get(&index).cloned();
             let place = if batch.is_some() { "fanned_out" } else { "unseen" };
@@ -258,7 +250,7 @@ impl Admin {
             let unseen = OpenChild { index, job, source: None, place, batch: None, queue: None, error: None };
             OpenChild { batch, ..places.get(&index).cloned().unwrap_or(unseen) }
         };
-        let open: Vec<_> = dead.iter().copied().chain(others).take(MAX_NAMED_CHILDREN).map(child).collect();
+        let open: Vec<_> = named.into_iter().map(child).collect();
         let waiting =
             open.iter().filter(|child| child.place == "waiting").filter_map(|child| child.queue.clone());
         let mut held_up = BTreeMap::new();
@@ -272,75 +264,14 @@ impl Admin {
             children: progress.children,
             done: progress.done,
             failed: progress.failed,
-            dead: dead.len() as u64,
+            dead,
             dead_is_exact,
             sealed: progress.sealed,
             finished: progress.finished,
             continuation_queue: found.continuation_queue.clone(),
             open,
             held_up,
-            unread,
+            unread: unread.into_iter().collect(),
         })
     }
-
-    /// Returns the children of a batch that peeks and the records of workers show.
-    async fn children_of(&self, id: &str) -> Result<FoundChildren, Error> {
-        let (mut places, mut unread, mut dead_is_exact) = (BTreeMap::new(), Vec::new(), true);
-        let queues = self.queue_names().await?.into_iter().filter(|queue| !queue.is_dead_letter());
-        let reads = queues.map(|queue| async move {
-            let waiting = self.peek(queue.as_str()).await;
-            let dead = self.first_dead_letters(&queue).await;
-            (queue, waiting, dead)
-        });
-        let mut reads = stream::iter(reads).buffered(CONCURRENT_READS);
-        while let Some((queue, waiting, dead)) = reads.next().await {
-            if waiting.as_ref().is_err_and(|e| !means_no_messages(e)) || dead.is_err() {
-                unread.push(queue.to_string());
-            }
-            let dead = dead.unwrap_or_default();
-            dead_is_exact &= dead.complete && dead.letters.iter().all(|letter| letter.claimed.is_none());
-            for (jobs, place) in [(waiting.unwrap_or_default(), "waiting"), (dead.letters, "dead")] {
-                for job in jobs {
-                    let Some(index) = job.batch.filter(|batch| batch.id == id).and_then(|batch| batch.index)
-                    else {
-                        continue;
-                    };
-                    let error = job.last_error.filter(|_| place == "dead");
-                    let queue = Some(queue.to_string());
-                    let (job, source) = (job.id, Some(job.source));
-                    places.insert(index, OpenChild { index, job, source, place, batch: None, queue, error });
-                }
-            }
-        }
-        let workers = self.workers().await?;
-        let running = workers.iter().flat_map(|worker| &worker.record.running);
-        let mut running: Vec<_> = running.map(RawJob::of_run).collect();
-        Memberships::default().prove(&self.storage, &mut running, Some(id)).await?;
-        for job in running {
-            let Some(index) = job.batch.and_then(|batch| batch.index) else { continue };
-            let (queue, source) = (Some(job.queue), Some(job.source));
-            let (job, place) = (job.id, "running");
-            places.insert(index, OpenChild { index, job, source, place, batch: None, queue, error: None });
-        }
-        Ok(FoundChildren { places, unread, dead_is_exact, workers })
-    }
-}
-
-/// Returns whether the error of a read means that the queue has no messages: it was deleted, or its name is
-/// too long to have a dead-letter queue.
-fn means_no_messages(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Invalid)
-}
-
-/// The children of a batch that were found.
-#[derive(Default)]
-struct FoundChildren {
-    /// The children by number.
-    places: BTreeMap<u64, OpenChild>,
-    /// The queues that could not be read.
-    unread: Vec<String>,
-    /// True if all dead letters were read.
-    dead_is_exact: bool,
-    /// The present workers that write records.
-    workers: Vec<WorkerOverview>,
 }

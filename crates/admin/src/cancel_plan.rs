@@ -141,11 +141,16 @@ impl Admin {
         filter: &JobFilter,
         found: &mut BTreeSet<JobReference>,
     ) -> Result<bool, Error> {
-        let filter = filter.clone().limit(PAGE_SIZE as usize);
         for search in 0..MAX_SEARCHES {
             let (known, mut all) = (found.len(), true);
             for state in JobState::IN_QUEUE {
-                all &= self.select_in(queue, state, filter.clone().from(None), found).await?;
+                let mut pages = 0;
+                let mut take = |jobs: Vec<RawJob>| {
+                    found.extend(jobs.iter().map(RawJob::reference));
+                    pages += 1;
+                    found.len() <= MAX_PLANNED && pages < MAX_SEARCHED / PAGE_SIZE as usize
+                };
+                all &= self.each_page(queue, state, filter, &mut take).await?;
             }
             if !all || found.len() > MAX_PLANNED {
                 return Ok(false);
@@ -155,26 +160,6 @@ impl Admin {
             if search > 0 && found.len() == known {
                 return Ok(true);
             }
-        }
-        Ok(false)
-    }
-
-    /// Adds the jobs of one state that a filter selects. Reads page by page, so that not all payloads are
-    /// kept. Returns whether these are all.
-    async fn select_in(
-        &self,
-        queue: &str,
-        state: JobState,
-        mut filter: JobFilter,
-        found: &mut BTreeSet<JobReference>,
-    ) -> Result<bool, Error> {
-        for _ in 0..MAX_SEARCHED / PAGE_SIZE as usize {
-            let page = self.find_jobs(queue, state, &filter, PAGE_SIZE as usize).await?;
-            found.extend(page.jobs.iter().map(RawJob::reference));
-            if page.next.is_none() || found.len() > MAX_PLANNED {
-                return Ok(page.next.is_none());
-            }
-            filter = filter.from(page.next);
         }
         Ok(false)
     }

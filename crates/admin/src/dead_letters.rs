@@ -238,11 +238,16 @@ impl Admin {
         let letters = self.dead_letter_queue(queue).await?;
         let now = self.now_for(queue, filter).await?;
         let mut found = FoundLetters::new(queue, usize::MAX);
+        let select = |letter: &DeadLetter| {
+            let is_selected = filter.selects(letter, now);
+            if is_selected {
+                found.add(letter);
+            }
+            is_selected
+        };
         if filter.ids.is_some()
-            && let Some(searched) =
-                letters.search(MAX_SEARCHED_FOR_JOB, |letter| filter.selects(letter, now)).await?
+            && let Some(searched) = letters.search(MAX_SEARCHED_FOR_JOB, select).await?
         {
-            searched.letters.iter().for_each(|letter| found.add(letter));
             return Ok(found.page(searched.looked_at, searched.complete));
         }
         let (count, peeked) = (letters.known_count().await?, letters.peek().await?);

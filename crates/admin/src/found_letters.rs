@@ -51,7 +51,7 @@ impl<'q> FoundLetters<'q> {
         self.matching += 1;
         self.errors.add(self.queue, letter);
         if self.letters.len() < self.limit {
-            self.letters.push(raw(self.queue, letter));
+            self.letters.push(raw_letter(self.queue, letter));
         }
     }
 
@@ -70,7 +70,8 @@ impl<'q> FoundLetters<'q> {
     }
 }
 
-fn raw(queue: &str, letter: &DeadLetter) -> RawJob {
+/// Returns a dead letter as raw data.
+pub(super) fn raw_letter(queue: &str, letter: &DeadLetter) -> RawJob {
     let stored = Stored {
         id: None,
         text: letter.text_problem().map_or(Ok(letter.raw_text()), Err),

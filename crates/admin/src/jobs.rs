@@ -218,6 +218,26 @@ impl Admin {
         }
     }
 
+    /// Passes the jobs of one state that a filter selects to `take`, page by page, so that not all payloads are
+    /// kept, until `take` returns false. Each page costs a request, and another if the filter names a batch and
+    /// a job claims to be its child. Returns whether these are all jobs.
+    pub(super) async fn each_page(
+        &self,
+        queue: &str,
+        state: JobState,
+        filter: &JobFilter,
+        take: &mut (impl FnMut(Vec<RawJob>) -> bool + Send),
+    ) -> Result<bool, Error> {
+        let mut filter = filter.clone().limit(PAGE_SIZE as usize).from(None);
+        loop {
+            let page = self.find_jobs(queue, state, &filter, PAGE_SIZE as usize).await?;
+            if !take(page.jobs) || page.next.is_none() {
+                return Ok(page.next.is_none());
+            }
+            filter = filter.from(page.next);
+        }
+    }
+
     /// Makes a job due now that is delayed or backing off. A job that waits for another of its key then runs
     /// as soon as its turn comes. Returns the job with its sender, or `None` if there is no such job: it
     /// waits for no time, runs, or has ended.
@@ -320,6 +340,17 @@ impl JobState {
     /// may start to wait during the search, and a waiting job may start to run.
     pub(super) const IN_QUEUE: [Self; 5] =
         [Self::Running, Self::BackingOff, Self::Delayed, Self::Waiting, Self::Running];
+
+    /// Returns the name of the state, as in JSON.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Delayed => "delayed",
+            Self::BackingOff => "backing_off",
+            Self::Running => "running",
+            Self::Dead => "dead",
+        }
+    }
 
     pub(super) fn of_messages(self) -> Option<MessageState> {
         match self {

@@ -37,6 +37,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod batch_children;
 mod batch_text;
 mod batches;
 mod builder;

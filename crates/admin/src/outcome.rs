@@ -10,11 +10,11 @@ use jobqueue_message::times::parse_rfc3339;
 use serde::Serialize;
 
 use super::event::ActionTarget;
-use super::jobs::{MAX_SEARCHED, PAGE_SIZE};
+use super::jobs::MAX_SEARCHED;
 use super::plan::check_storage;
 use super::{
     Action, Admin, BulkReport, DeadLetterPlan, HistoryFilter, HistoryRecord, JobFilter, JobReference,
-    JobState, PlannedLetter,
+    JobState, PlannedLetter, RawJob,
 };
 
 /// The assumed limit of the skew between a worker's clock and the storage's, as for the journal.
@@ -315,10 +315,12 @@ impl Admin {
             (search.sees_all, search.more_letters) = (false, true);
             // A search that receives letters finds no job behind others, and would hide them for nothing.
             if search.more_jobs {
-                let is_wanted = |letter: &DeadLetter| search.of_id.contains_key(letter.id.as_str());
-                let found = dead.search(self.max_searched, is_wanted).await?;
-                search.more_letters = found.as_ref().is_none_or(|found| !found.complete);
-                found.iter().flat_map(|found| &found.letters).for_each(|letter| search.found_dead(letter));
+                let select = |letter: &DeadLetter| {
+                    search.found_dead(letter);
+                    search.of_id.contains_key(letter.id.as_str())
+                };
+                let searched = dead.search(self.max_searched, select).await?;
+                search.more_letters = searched.is_none_or(|searched| !searched.complete);
             }
             return Ok(search);
         }
@@ -353,24 +355,18 @@ impl Admin {
     }
 
     async fn search_state(&self, queue: &str, state: JobState, search: &mut Search<'_>) -> Result<(), Error> {
-        let (mut next, mut searched) = (None, 0);
-        loop {
-            let filter = JobFilter::new().limit(PAGE_SIZE as usize).from(next);
-            let page = self.find_jobs(queue, state, &filter, PAGE_SIZE as usize).await?;
-            page.jobs.iter().for_each(|job| search.found(&job.source, &job.id, |_| Place::Open));
-            searched += page.jobs.len();
-            next = page.next;
-            if next.is_none() || search.has_found_all() {
-                return Ok(());
-            }
-            if searched >= self.max_searched {
-                // A letter is put back without a delay.
-                let may_be_behind = state != JobState::Delayed;
-                search.sees_all &= !may_be_behind;
-                search.more_jobs |= may_be_behind;
-                return Ok(());
-            }
+        let mut searched = 0;
+        let mut take = |jobs: Vec<RawJob>| {
+            jobs.iter().for_each(|job| search.found(&job.source, &job.id, |_| Place::Open));
+            searched += jobs.len();
+            searched < self.max_searched && !search.has_found_all()
+        };
+        let read_all = self.each_page(queue, state, &JobFilter::new(), &mut take).await?;
+        // A letter is put back without a delay.
+        if !read_all && state != JobState::Delayed && !search.has_found_all() {
+            (search.sees_all, search.more_jobs) = (false, true);
         }
+        Ok(())
     }
 
     /// Returns the sources of the jobs that have completed since the plan was made, by job id, as far as the

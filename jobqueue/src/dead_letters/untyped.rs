@@ -44,11 +44,9 @@ pub struct PeekedLetters {
     pub next: Option<String>,
 }
 
-/// The letters that a search has found.
+/// The letters that a search has looked at.
 #[derive(Debug)]
 pub struct SearchedLetters {
-    /// The letters that were wanted; of several copies of one letter only the first.
-    pub letters: Vec<DeadLetter>,
     /// The number of letters with all copies.
     pub looked_at: u64,
     /// True if all letters were looked at, also those that others hold. A letter that others have received
@@ -130,16 +128,17 @@ impl DeadLetterQueue {
         PeekedLetters { letters: letters.collect(), looked_at, next: None }
     }
 
-    /// Looks at the letters, up to about `max` of each state of their messages, without changing anything,
-    /// and returns those that are wanted. Returns `None` where the storage does not show every message.
+    /// Passes the letters to `select`, up to about `max` of each state of their messages, without changing
+    /// anything. `select` returns whether it takes a letter; copies of a letter that it has taken are not
+    /// passed to it. Returns `None` where the storage does not show every message.
     pub async fn search(
         &self,
         max: usize,
-        is_wanted: impl Fn(&DeadLetter) -> bool + Send + Sync,
+        mut select: impl FnMut(&DeadLetter) -> bool + Send,
     ) -> Result<Option<SearchedLetters>, Error> {
         let Some(index) = &self.core.store().powers().index else { return Ok(None) };
         let (mut seen, mut deaths) = (HashSet::new(), HashSet::new());
-        let mut found = SearchedLetters { letters: Vec::new(), looked_at: 0, complete: true };
+        let mut found = SearchedLetters { looked_at: 0, complete: true };
         for state in BY_STATE {
             let (mut from, mut searched) = (None::<String>, 0);
             loop {
@@ -149,11 +148,15 @@ impl DeadLetterQueue {
                     Err(e) => return Err(e.into()),
                 };
                 searched += page.messages.len();
-                let new = page.messages.iter().filter(|(message, _)| seen.insert(message.id.clone()));
-                let letters = new.map(|(message, _)| self.shown(message)).filter(&is_wanted);
-                found.letters.extend(
-                    letters.filter(|letter| letter.death.clone().is_none_or(|death| deaths.insert(death))),
-                );
+                for (message, _) in
+                    page.messages.iter().filter(|(message, _)| seen.insert(message.id.clone()))
+                {
+                    let letter = self.shown(message);
+                    let is_copy = letter.death.as_ref().is_some_and(|death| deaths.contains(death));
+                    if !is_copy && select(&letter) {
+                        deaths.extend(letter.death);
+                    }
+                }
                 from = page.next;
                 if from.is_none() || searched >= max {
                     found.complete &= from.is_none();

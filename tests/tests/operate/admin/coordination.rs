@@ -245,9 +245,10 @@ async fn dead_children_come_first_and_are_counted_as_far_as_known() {
     batch.then(&task("join")).await.unwrap();
     run_those_that_die(&storage).await;
     let detail = admin.batch("mosaic").await.unwrap();
-    assert_eq!(detail.dead_text(), "32+");
+    assert_eq!(detail.dead_text(), "50");
     assert_eq!(detail.open.len(), 100);
-    assert!(detail.open[..32].iter().all(|child| child.place == "dead" && child.index >= 150), "{detail:?}");
+    assert!(detail.open[50..].iter().all(|child| child.place == "backing_off"), "{detail:?}");
+    assert!(detail.open[..50].iter().all(|child| child.place == "dead" && child.index >= 150), "{detail:?}");
     assert_eq!(admin.batches().await.unwrap().batches[0].dead_text(), "32+");
     // Thirty-two that are of no batch hide them.
     let _ = admin.purge("tasks").filter(DeadLetterFilter::all()).run().await.unwrap();

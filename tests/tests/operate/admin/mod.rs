@@ -2,6 +2,7 @@
 
 mod access;
 mod azurite;
+mod batch_children;
 mod canary;
 mod cancel;
 mod cancel_many;

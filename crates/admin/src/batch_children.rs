@@ -1,0 +1,187 @@
+//! The places of the children of a batch that have not ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::{StreamExt, stream};
+use jobqueue::__internals::BatchChildren;
+use jobqueue::{Error, ErrorKind, QueueName};
+
+use super::batches::{MAX_NAMED_CHILDREN, OpenChild};
+use super::found_letters::raw_letter;
+use super::jobs::{MAX_SEARCHED_FOR_JOB, PAGE_SIZE};
+use super::membership::Memberships;
+use super::{Admin, DeadLetterFilter, DeadLetterPage, JobFilter, JobState, RawJob, WorkerOverview};
+
+/// The number of queues that are read concurrently.
+pub(super) const CONCURRENT_READS: usize = 8;
+
+/// The children of a batch that were found.
+#[derive(Default)]
+pub(super) struct FoundChildren {
+    /// The children by number.
+    pub(super) places: BTreeMap<u64, OpenChild>,
+    /// The queues that could not be read.
+    pub(super) unread: BTreeSet<String>,
+    /// True if all dead letters were read.
+    pub(super) dead_is_exact: bool,
+    /// The present workers that write records.
+    pub(super) workers: Vec<WorkerOverview>,
+}
+
+impl FoundChildren {
+    /// Adds the jobs that are children of the batch, in the place of their state.
+    fn add(&mut self, batch: &str, jobs: impl IntoIterator<Item = RawJob>) {
+        for job in jobs {
+            let Some(index) = job.batch.filter(|of| of.id == batch).and_then(|of| of.index) else { continue };
+            let child = OpenChild {
+                index,
+                job: job.id,
+                source: Some(job.source),
+                place: job.state.name(),
+                batch: None,
+                queue: Some(job.queue),
+                error: job.last_error.filter(|_| job.state == JobState::Dead),
+            };
+            self.places.insert(index, child);
+        }
+    }
+
+    /// Returns the numbers of the children that are dead letters and block the batch.
+    pub(super) fn dead(&self, batch: &BatchChildren) -> BTreeSet<u64> {
+        let dead = self.places.values().filter(|child| child.place == JobState::Dead.name());
+        dead.map(|child| child.index).filter(|index| !batch.ended.contains(index)).collect()
+    }
+
+    /// Returns the numbers of the open children to show, dead letters first.
+    pub(super) fn named(&self, batch: &BatchChildren) -> Vec<u64> {
+        let dead = self.dead(batch);
+        let all = 0..batch.progress.children;
+        let others = all.filter(|index| !batch.ended.contains(index) && !dead.contains(index));
+        dead.iter().copied().chain(others).take(MAX_NAMED_CHILDREN).collect()
+    }
+
+    /// Returns the numbers of the children to show that were not found, and wait for no nested batch.
+    fn missing(&self, batch: &BatchChildren) -> BTreeSet<u64> {
+        let is_known = |index: &u64| self.places.contains_key(index) || batch.nested.contains_key(index);
+        self.named(batch).into_iter().filter(|index| !is_known(index)).collect()
+    }
+}
+
+impl Admin {
+    /// Returns the children of a batch that the first messages of the queues, their first dead letters and the
+    /// records of workers show. If the storage shows every message, also searches behind the first for those
+    /// that are missing, as far as [`explain`](Self::explain) searches for one job.
+    pub(super) async fn children_of(&self, id: &str, batch: &BatchChildren) -> Result<FoundChildren, Error> {
+        let queues = self.queue_names().await?.into_iter().filter(|queue| !queue.is_dead_letter());
+        let queues: Vec<_> = queues.collect();
+        let mut found = FoundChildren { dead_is_exact: true, ..FoundChildren::default() };
+        let reads = queues.clone().into_iter().map(|queue| async move {
+            let waiting = self.peek(queue.as_str()).await;
+            let dead = self.first_dead_letters(&queue).await;
+            (queue, waiting, dead)
+        });
+        let mut reads = stream::iter(reads).buffered(CONCURRENT_READS);
+        while let Some((queue, waiting, dead)) = reads.next().await {
+            if waiting.as_ref().is_err_and(|e| !means_no_messages(e)) || dead.is_err() {
+                found.unread.insert(queue.to_string());
+            }
+            let dead = dead.unwrap_or_default();
+            found.dead_is_exact &=
+                dead.complete && dead.letters.iter().all(|letter| letter.claimed.is_none());
+            found.add(id, waiting.unwrap_or_default().into_iter().chain(dead.letters));
+        }
+        if self.shows_all_jobs() {
+            self.search_children(id, batch, &queues, &mut found).await;
+        }
+        found.workers = self.workers().await?;
+        let running = found.workers.iter().flat_map(|worker| &worker.record.running);
+        let mut running: Vec<_> = running.map(RawJob::of_run).collect();
+        Memberships::default().prove(&self.storage, &mut running, Some(id)).await?;
+        found.add(id, running);
+        Ok(found)
+    }
+
+    /// Searches for the dead letters behind the first, then for the children to show that are still missing.
+    async fn search_children(
+        &self,
+        id: &str,
+        batch: &BatchChildren,
+        queues: &[QueueName],
+        found: &mut FoundChildren,
+    ) {
+        if !found.dead_is_exact {
+            found.dead_is_exact = true;
+            for queue in queues {
+                match self.dead_children_in(queue, id).await {
+                    Ok((dead, complete)) => {
+                        found.dead_is_exact &= complete;
+                        found.add(id, dead);
+                    }
+                    Err(error) if means_no_messages(&error) => {}
+                    Err(_) => {
+                        found.dead_is_exact = false;
+                        found.unread.insert(queue.to_string());
+                    }
+                }
+            }
+        }
+        let mut missing = found.missing(batch);
+        for queue in queues {
+            for state in JobState::IN_QUEUE {
+                if missing.is_empty() {
+                    return;
+                }
+                let mut pages = 0;
+                let mut take = |jobs: Vec<RawJob>| {
+                    let is_missing = |job: &RawJob| {
+                        job.batch
+                            .as_ref()
+                            .and_then(|of| of.index)
+                            .is_some_and(|index| missing.contains(&index))
+                    };
+                    found.add(id, jobs.into_iter().filter(is_missing));
+                    missing.retain(|index| !found.places.contains_key(index));
+                    pages += 1;
+                    !missing.is_empty() && pages < MAX_SEARCHED_FOR_JOB / PAGE_SIZE as usize
+                };
+                let read =
+                    self.each_page(queue.as_str(), state, &JobFilter::new().batch(id), &mut take).await;
+                if read.is_err_and(|error| !means_no_messages(&error)) {
+                    found.unread.insert(queue.to_string());
+                }
+            }
+        }
+    }
+
+    /// Returns the children of a batch among the dead letters of a queue, and whether all letters were read.
+    async fn dead_children_in(&self, queue: &QueueName, id: &str) -> Result<(Vec<RawJob>, bool), Error> {
+        let mut children = Vec::new();
+        let letters = self.dead_letter_queue(queue.as_str()).await?;
+        let searched = letters.search(MAX_SEARCHED_FOR_JOB, |letter| {
+            let job = raw_letter(queue.as_str(), letter);
+            let is_child = job.claims(id);
+            children.extend(is_child.then(|| job.without_content()));
+            is_child
+        });
+        let complete = searched.await?.is_some_and(|searched| searched.complete);
+        Memberships::default().prove(&self.storage, &mut children, Some(id)).await?;
+        Ok((children, complete))
+    }
+
+    /// Returns the first dead letters of a queue; none if the queue has been deleted, or its name is too long
+    /// to have a dead-letter queue.
+    pub(super) async fn first_dead_letters(&self, queue: &QueueName) -> Result<DeadLetterPage, Error> {
+        match self.dead_letters(queue.as_str(), &DeadLetterFilter::new()).await {
+            Err(e) if means_no_messages(&e) => {
+                Ok(DeadLetterPage { complete: true, ..DeadLetterPage::default() })
+            }
+            page => page,
+        }
+    }
+}
+
+/// Returns whether the error of a read means that the queue has no messages: it was deleted, or its name is
+/// too long to have a dead-letter queue.
+fn means_no_messages(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Invalid)
+}

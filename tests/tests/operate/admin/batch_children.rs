@@ -1,0 +1,76 @@
+//! The children of a batch that have not ended: each is shown where `explain` finds its job.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jobqueue::settings::Metadata;
+use jobqueue::storage::{Operation, PutMessage};
+use jobqueue::{JobError, SendOptions, Storage};
+use jobqueue_admin::JobReference;
+use jobqueue_testing::faults::Faulty;
+use jobqueue_tests::jobs::{Task, after, in_memory, task};
+
+use crate::admin::presence::{operator, present};
+
+async fn send_others(storage: &Storage, name: &str) {
+    let jobs = (0..40).map(|number| task(format!("{name} {number}")));
+    let _ = storage.queue::<Task>().await.unwrap().send_all(jobs).await.unwrap();
+}
+
+async fn run(storage: &Storage) {
+    let handler = async |job: Task| match job.name.as_str() {
+        "fails" => Err::<(), _>(JobError::retry_after(Duration::from_secs(3_600), "later")),
+        _ => Err(JobError::dead_letter("tile is missing")),
+    };
+    let built = present(storage).concurrency(50).circuit_breaker(None).handle(handler).build().unwrap();
+    let _ = built.run_until(after(60)).await.unwrap();
+}
+
+// newcomers 33, 1: children behind the first 32 messages were `unseen`, and the number of dead ones was `?`.
+#[tokio::test(start_paused = true)]
+async fn children_behind_the_first_messages_are_where_explain_finds_them() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    send_others(&storage, "another dies").await;
+    run(&storage).await;
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send_all(["is cancelled", "dies", "fails"].map(task)).await.unwrap();
+    let _ = admin.cancel(&JobReference::new("tasks", "mosaic/0")).await.unwrap();
+    run(&storage).await;
+    let delayed = SendOptions::new().delay(Duration::from_secs(3_600));
+    batch.send(&task("is delayed")).with(delayed).await.unwrap();
+    send_others(&storage, "another waits").await;
+    batch.send(&task("waits")).await.unwrap();
+    batch.then(&task("join")).await.unwrap();
+
+    let detail = admin.batch("mosaic").await.unwrap();
+    let places: Vec<_> = detail.open.iter().map(|child| child.place).collect();
+    assert_eq!(places, ["dead", "dead", "backing_off", "delayed", "waiting"]);
+    for child in &detail.open {
+        let explained = admin.explain(&JobReference::new("tasks", &child.job)).await.unwrap();
+        assert_eq!(serde_json::to_value(explained.place).unwrap(), child.place, "{child:?}");
+    }
+    assert_eq!(detail.dead_text(), "2");
+    assert_eq!(detail.open[1].error.as_deref(), Some("tile is missing"));
+    assert_eq!(detail.open[1].queue.as_deref(), Some("tasks"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn search_for_the_children_of_a_batch_is_bounded() {
+    let storage = in_memory();
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send(&task("is lost")).await.unwrap();
+    let (queue, dead) = ("tasks".parse().unwrap(), "tasks-poison".parse().unwrap());
+    storage.queues().clear(&queue).await.unwrap();
+    storage.queues().create_queue(&dead, &Metadata::new()).await.unwrap();
+    let others: Arc<[_]> = vec![PutMessage::new("{}"); 1_000].into();
+    for queue in [&queue, &dead].into_iter().cycle().take(24) {
+        assert!(storage.queues().put_all(queue, Arc::clone(&others)).await.iter().all(Result::is_ok));
+    }
+    let faulty = Faulty::quiet(&storage);
+    let detail = operator(&faulty.storage()).batch("mosaic").await.unwrap();
+    assert_eq!(detail.open[0].place, "unseen");
+    assert_eq!(detail.dead_text(), "?", "2,000 dead letters were not read");
+    // Ten pages of waiting ones in each of both queues, the empty states, and the first messages.
+    assert!(faulty.calls_of(Operation::Peek) <= 32, "{}", faulty.calls_of(Operation::Peek));
+}
