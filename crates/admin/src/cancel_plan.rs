@@ -47,21 +47,28 @@ pub struct CancelPlan {
     /// messages than were read. A job that starts and fails every second or two may be missed by all
     /// searches.
     pub complete: bool,
+    /// The conditions that selected the jobs, for the audit. A file does not have them: it could name others,
+    /// and would hold a key.
+    #[serde(skip)]
+    selection: String,
 }
 
 impl CancelPlan {
     /// Returns the plan for these jobs.
     pub fn of_jobs(jobs: impl IntoIterator<Item = JobReference>) -> Self {
-        Self { storage: None, jobs: jobs.into_iter().collect(), complete: true }
+        let jobs = jobs.into_iter().collect();
+        Self { storage: None, jobs, complete: true, selection: String::new() }
     }
 
     pub(super) fn target(&self) -> ActionTarget {
         if let [job] = &self.jobs[..] {
-            return ActionTarget::of_job(job);
+            return ActionTarget { selection: self.selection.clone(), ..ActionTarget::of_job(job) };
         }
         let queues: BTreeSet<_> = self.jobs.iter().map(|job| job.queue.as_str()).collect();
         let queues = queues.into_iter().collect::<Vec<_>>().join(", ");
-        let selection = format!("a plan of {} jobs", self.jobs.len());
+        let conditions = Some(self.selection.clone()).filter(|conditions| !conditions.is_empty());
+        let parts = conditions.into_iter().chain([format!("a plan of {} jobs", self.jobs.len())]);
+        let selection = parts.collect::<Vec<_>>().join(", ");
         ActionTarget { subject: format!("jobs of {queues}"), selection, jobs: self.jobs.clone() }
     }
 }
@@ -93,7 +100,8 @@ impl Admin {
         };
         complete &= found.len() <= MAX_PLANNED;
         let storage = Some(self.storage.description().to_owned());
-        Ok(CancelPlan { storage, jobs: found.into_iter().take(MAX_PLANNED).collect(), complete })
+        let jobs = found.into_iter().take(MAX_PLANNED).collect();
+        Ok(CancelPlan { storage, jobs, complete, selection: filter.to_string() })
     }
 
     /// Adds the jobs that a filter selects among those that a peek and the records of workers show. Returns

@@ -16,6 +16,7 @@ use super::found_letters::{DeadLetterPage, FoundLetters};
 use super::jobs::MAX_SEARCHED_FOR_JOB;
 use super::membership::Memberships;
 use super::queues::check_home;
+use super::text::condition;
 use super::{Action, Admin, short_duration};
 
 /// The number of letters that a request for a page of a filter reads.
@@ -124,19 +125,17 @@ impl DeadLetterFilter {
 /// The selection, as text for the audit.
 impl fmt::Display for DeadLetterFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text =
-            |name: &str, value: &Option<String>| value.as_ref().map(|value| format!("{name} {value:?}"));
         let age =
             |name: &str, value: Option<Duration>| value.map(|age| format!("{name} {}", short_duration(age)));
         let conditions = [
             self.all.then(|| "all".to_owned()),
-            text("source", &self.source),
-            text("kind", &self.kind),
-            text("key", &self.key),
-            text("reason", &self.reason),
+            condition("source", &self.source),
+            condition("kind", &self.kind),
+            condition("key", &self.key),
+            condition("reason", &self.reason),
             self.ids.as_ref().map(|ids| format!("ids {ids:?}")),
-            text("text", &self.text),
-            text("fingerprint", &self.fingerprint),
+            condition("text", &self.text),
+            condition("fingerprint", &self.fingerprint),
             age("older than", self.older_than),
             age("younger than", self.younger_than),
         ];

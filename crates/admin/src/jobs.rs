@@ -1,6 +1,7 @@
 //! The jobs of a queue by state, if the storage shows every message.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use jobqueue::storage::{MessageId, MessageIndex, MessageState, QueueName, StoreErrorKind};
 use jobqueue::{Error, ErrorKind, Storage};
@@ -12,6 +13,7 @@ use super::job::Stored;
 use super::membership::Memberships;
 use super::payload::RawPayload;
 use super::queues::not_found;
+use super::text::condition;
 use super::{Action, Admin, JobReference, JobState, RawJob};
 
 /// The number of jobs that a filter without a limit selects.
@@ -122,6 +124,21 @@ impl JobFilter {
     pub(super) fn selects_all(&self) -> bool {
         let Self { ids, source, key, kind, error, batch, .. } = self;
         ids.is_none() && [source, key, kind, error, batch].into_iter().all(Option::is_none)
+    }
+}
+
+/// The conditions, as text for the audit.
+impl fmt::Display for JobFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let conditions = [
+            condition("source", &self.source),
+            condition("kind", &self.kind),
+            condition("key", &self.key),
+            condition("batch", &self.batch),
+            self.ids.as_ref().map(|ids| format!("ids {ids:?}")),
+            condition("error", &self.error),
+        ];
+        f.write_str(&conditions.into_iter().flatten().collect::<Vec<_>>().join(", "))
     }
 }
 

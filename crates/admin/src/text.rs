@@ -17,6 +17,11 @@ pub fn shell_word(text: &str) -> String {
     if needs_none { cleaned } else { format!("'{}'", cleaned.replace('\'', r"'\''")) }
 }
 
+/// Returns a condition of a filter as text for the audit, if it is set.
+pub(super) fn condition(name: &str, value: &Option<String>) -> Option<String> {
+    value.as_ref().map(|value| format!("{name} {value:?}"))
+}
+
 /// Returns a duration in its two largest units, as the command line and the dashboard show it.
 pub fn short_duration(time: Duration) -> String {
     let seconds = time.as_secs();

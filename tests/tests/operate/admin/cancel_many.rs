@@ -62,6 +62,32 @@ async fn jobs_of_a_key_are_cancelled_wherever_they_wait_and_no_others() {
     assert_eq!(event.jobs, plan.jobs);
 }
 
+// newcomers 33, 3
+#[tokio::test(start_paused = true)]
+async fn audit_of_a_cancellation_names_the_conditions_of_its_plan() {
+    let storage = in_memory();
+    for (name, key) in [("a1", "ada"), ("a2", "ada"), ("b1", "bob")] {
+        send(&storage, name, key, 0).await;
+    }
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send_all([task("tile 1"), task("tile 2")]).await.unwrap();
+    let (admin, events) = watched(&storage, AccessLevel::Operate);
+    let filters =
+        [JobFilter::new().key("ada"), JobFilter::new().key("bob").kind("task"), JobFilter::new().batch("mosaic")];
+    for filter in filters {
+        let plan = admin.plan_cancel("tasks", &filter).await.unwrap();
+        let file = serde_json::to_string(&plan).unwrap();
+        assert!(!file.contains("ada") && !file.contains("bob"), "a plan names no key: {file}");
+        let _ = admin.cancel_all(&plan).await.unwrap();
+    }
+    let events = events.lock().unwrap();
+    let selections: Vec<_> = events.iter().map(|event| event.selection.as_str()).collect();
+    let expected =
+        ["key \"ada\", a plan of 2 jobs", "kind \"task\", key \"bob\"", "batch \"mosaic\", a plan of 2 jobs"];
+    assert_eq!(selections, expected);
+    assert_eq!(events[1].subject, "job b1 of queue tasks");
+}
+
 #[tokio::test(start_paused = true)]
 async fn children_of_a_batch_are_cancelled_also_those_that_run() {
     let storage = in_memory();
