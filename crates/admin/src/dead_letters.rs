@@ -206,13 +206,13 @@ fn payload_text(message: &str) -> Cow<'_, str> {
 }
 
 impl Admin {
-    /// Returns the first dead letters of a queue, at most 32, without changing anything.
+    /// Returns the first dead letters of a queue that match a filter, among 32, without changing anything.
     /// [`complete`](DeadLetterPage::complete) says whether these are all. Costs two requests, one for each
     /// batch that the jobs name, and another if the filter has an age.
     ///
-    /// With [ids](DeadLetterFilter::ids), if the storage shows every message, as SQLite, PostgreSQL and
-    /// memory do, it examines the first 10,000 of each state, including those that other readers have leased.
-    /// This costs a request for each 1,000, and five more.
+    /// With a condition, if the storage shows every message, as SQLite, PostgreSQL and memory do, it examines
+    /// the first 10,000 of each state, including those that other readers have leased, and returns all that
+    /// match. This costs a request for each 1,000, and five more.
     ///
     /// # Errors
     /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue;
@@ -244,7 +244,7 @@ impl Admin {
             }
             is_selected
         };
-        if filter.ids.is_some()
+        if filter.has_conditions()
             && let Some(searched) = letters.search(MAX_SEARCHED_FOR_JOB, select).await?
         {
             return Ok(found.page(searched.looked_at, searched.complete));

@@ -155,7 +155,9 @@ fn shape(error: &str) -> String {
 /// and names none.
 fn names_status(word: &str) -> bool {
     ["http", "status", "code"].into_iter().any(|name| {
-        let Some((before, end)) = word.split_at_checked(word.len().wrapping_sub(name.len())) else { return false };
+        let Some((before, end)) = word.split_at_checked(word.len().wrapping_sub(name.len())) else {
+            return false;
+        };
         let begins_word = end.starts_with(char::is_uppercase) || !before.ends_with(char::is_lowercase);
         end.eq_ignore_ascii_case(name) && begins_word
     })

@@ -199,8 +199,9 @@ impl<'p> Search<'p> {
 impl Admin {
     /// Searches for the jobs of a plan that was redriven, without changing anything: which of them have
     /// ended, which wait or run, and which died again. If the storage shows all jobs, the search reads up to
-    /// 100,000 of each state. Otherwise it reads the first 32 messages, the records of workers and their
-    /// journal, and jobs that are in none of these are [`unknown`](PlanOutcome::unknown).
+    /// 100,000 jobs and dead letters of each state, and a job that is in none of them has ended. Otherwise it
+    /// reads the first 32 messages and dead letters, the records of workers and their journal, and jobs that
+    /// are in none of these are [`unknown`](PlanOutcome::unknown).
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -312,16 +313,13 @@ impl Admin {
             return Ok(search);
         }
         if !mode.receives {
-            (search.sees_all, search.more_letters) = (false, true);
-            // A search that receives letters finds no job behind others, and would hide them for nothing.
-            if search.more_jobs {
-                let select = |letter: &DeadLetter| {
-                    search.found_dead(letter);
-                    search.of_id.contains_key(letter.id.as_str())
-                };
-                let searched = dead.search(self.max_searched, select).await?;
-                search.more_letters = searched.is_none_or(|searched| !searched.complete);
-            }
+            let select = |letter: &DeadLetter| {
+                search.found_dead(letter);
+                search.of_id.contains_key(letter.id.as_str())
+            };
+            let searched = dead.search(self.max_searched, select).await?;
+            search.more_letters = searched.is_none_or(|searched| !searched.complete);
+            search.sees_all &= !search.more_letters;
             return Ok(search);
         }
         let options = DeadLetterOptions::new().stop(self.stop.clone());

@@ -49,7 +49,8 @@ pub(crate) struct ListArguments {
     /// Lists more than the first 32 dead letters by receiving them and putting them back
     #[arg(long)]
     deep: bool,
-    /// The maximum number of dead letters to list; without --deep and --id, only the first 32 are looked at
+    /// The maximum number of dead letters to list; without --deep only the first 32 are looked at, or, with a
+    /// filter and if the storage shows all, as SQLite and PostgreSQL, 10,000
     #[arg(long, value_name = "COUNT", default_value_t = 1_000)]
     limit: usize,
 }
@@ -183,7 +184,10 @@ async fn outcome(
         say("looked at the first 100,000 jobs of each state only: the unknown jobs may be behind these");
     }
     if outcome.unknown > 0 && outcome.more_letters && !arguments.deep {
-        say("looked at the first 32 dead letters only; add --deep for all dead letters");
+        let looked_at = if session.admin.shows_all_jobs() { "100,000 of each state" } else { "32" };
+        say(&format!(
+            "looked at the first {looked_at} of the dead letters only; add --deep for all dead letters"
+        ));
     }
     let others = outcome.left + outcome.open + outcome.unknown + outcome.dead_again.len() as u64;
     match others {

@@ -72,8 +72,11 @@ async fn audit_of_a_cancellation_names_the_conditions_of_its_plan() {
     let mut batch = storage.batch("mosaic").await.unwrap();
     batch.send_all([task("tile 1"), task("tile 2")]).await.unwrap();
     let (admin, events) = watched(&storage, AccessLevel::Operate);
-    let filters =
-        [JobFilter::new().key("ada"), JobFilter::new().key("bob").kind("task"), JobFilter::new().batch("mosaic")];
+    let filters = [
+        JobFilter::new().key("ada"),
+        JobFilter::new().key("bob").kind("task"),
+        JobFilter::new().batch("mosaic"),
+    ];
     for filter in filters {
         let plan = admin.plan_cancel("tasks", &filter).await.unwrap();
         let file = serde_json::to_string(&plan).unwrap();

@@ -32,6 +32,25 @@ async fn counts(admin: &Admin) -> (u64, u64) {
     (queue.length.unwrap(), queue.dead_letters.unwrap())
 }
 
+// newcomers 33, 4: a filter looked at the oldest 32.
+#[tokio::test]
+async fn letters_of_a_filter_are_found_behind_the_first() {
+    for (storage, _folder) in storages().await {
+        let admin = with_dead_letters(&storage, 40).await;
+        let job = RawSend::json("task", r#"{"name":"a","data":""}"#).unwrap().id("of-ada").key("ada");
+        let _ = admin.send(QUEUE, job).await.unwrap();
+        let handler = async |_: Task| Err::<(), _>(JobError::dead_letter("<b>refused</b>"));
+        let worker = Worker::builder(storage.clone()).handle_on(QUEUE, handler).build().unwrap();
+        let _ = worker.run_until_idle().await.unwrap();
+        let of_ada = admin.dead_letters(QUEUE, &DeadLetterFilter::new().key("ada")).await.unwrap();
+        assert_eq!((of_ada.matching, of_ada.looked_at, of_ada.complete), (1, 41, true));
+        let refused = admin.dead_letters(QUEUE, &DeadLetterFilter::new().text("refused")).await.unwrap();
+        assert_eq!((refused.letters.len(), refused.matching), (21, 21));
+        let first = admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap();
+        assert_eq!((first.looked_at, first.complete), (32, false));
+    }
+}
+
 #[tokio::test]
 async fn filters_select_by_kind_reason_age_text_and_id() {
     for (storage, _folder) in storages().await {

@@ -21,6 +21,7 @@ mod history;
 mod jobs;
 mod killed;
 mod outages;
+mod outcome;
 mod peek;
 mod plan;
 mod presence;

@@ -331,7 +331,12 @@ async fn in_queue(
             Ok::<_, Error>(open.into_iter().map(RawJob::without_content).collect::<Vec<_>>())
         };
         let open = reads.get_part(&key, open).await;
-        (open, reads.get_part(&key, async { admin.dead_letters(&queue, &letters).await }).await)
+        let dead = async {
+            let mut page = admin.dead_letters(&queue, &letters).await?;
+            page.letters = page.letters.into_iter().map(RawJob::without_content).collect();
+            Ok::<_, Error>(page)
+        };
+        (open, reads.get_part(&key, dead).await)
     };
     let Ok((waiting, dead)) = timeout(PART_TIMEOUT, read).await else { return (Vec::new(), Some(queue)) };
     // A queue that was deleted since, or whose name is too long for a dead-letter queue, has no such jobs.

@@ -1,0 +1,42 @@
+//! The outcome of a redrive among more dead letters than a peek shows.
+
+use jobqueue::{JobError, Storage, Worker};
+use jobqueue_admin::DeadLetterFilter;
+use jobqueue_tests::jobs::Task;
+
+use crate::admin::support::{operator, send, storages};
+
+const QUEUE: &str = "tasks";
+
+async fn run(storage: &Storage, handler: fn(&str) -> Result<(), JobError>) {
+    let handler = move |task: Task| {
+        let result = handler(&task.name);
+        async { result }
+    };
+    let worker = Worker::builder(storage.clone()).handle_on(QUEUE, handler).build().unwrap();
+    let _ = worker.run_until_idle().await.unwrap();
+}
+
+// newcomers 33, 4: without a journal, or before it is written, all three were unknown.
+#[tokio::test]
+async fn outcome_behind_the_first_letters_is_known_right_after_a_redrive() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        send(&admin, QUEUE, (0..40).map(|number| number.to_string())).await;
+        run(&storage, |_| Err(JobError::dead_letter("row 17 is locked"))).await;
+        let three = DeadLetterFilter::new().ids(["0", "1", "2"]);
+        let redriven = admin.redrive(QUEUE).filter(three).run().await.unwrap();
+        assert_eq!(redriven.count, 3);
+        let outcome = admin.outcome(&redriven.plan()).await.unwrap();
+        assert_eq!((outcome.open, outcome.unknown), (3, 0), "{outcome:?}");
+        let again = |name: &str| match name {
+            "2" => Err(JobError::dead_letter("row 18 is locked")),
+            _ => Ok(()),
+        };
+        run(&storage, again).await;
+        let outcome = admin.outcome(&redriven.plan()).await.unwrap();
+        assert_eq!((outcome.ended, outcome.open, outcome.unknown), (2, 0, 0), "{outcome:?}");
+        assert_eq!(outcome.dead_again[0].error.as_deref(), Some("row 18 is locked"));
+        assert!(!outcome.more_letters);
+    }
+}
