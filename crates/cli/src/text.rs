@@ -101,10 +101,17 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     jobqueue_admin::parse_duration(text).ok_or_else(problem)
 }
 
-/// Parses a time such as `2026-11-22T15:00:00Z`.
+/// Parses a time such as `2026-11-22T15:00:00Z`, `2026-11-22 15:00` or `2026-11-22`, in UTC unless it has an
+/// offset.
 pub(crate) fn moment(text: &str) -> Result<SystemTime, String> {
-    let problem = |_| format!("`{}` is not a time; write for example 2026-11-22T15:00:00Z", clean(text));
-    text.parse::<jiff::Timestamp>().map(SystemTime::from).map_err(problem)
+    if let Ok(time) = text.parse::<jiff::Timestamp>() {
+        return Ok(time.into());
+    }
+    // A zone in brackets would be ignored.
+    let civil = text.parse::<jiff::civil::DateTime>().ok().filter(|_| !text.contains('['));
+    let in_utc = civil.and_then(|civil| civil.to_zoned(jiff::tz::TimeZone::UTC).ok());
+    let problem = || format!("`{}` is not a time; write for example '2026-11-22 15:00', in UTC", clean(text));
+    in_utc.map(|time| time.timestamp().into()).ok_or_else(problem)
 }
 
 #[cfg(test)]
@@ -132,6 +139,21 @@ mod tests {
         assert_eq!(shown(Some(120)), format!("a-1  {}…", "ä".repeat(114)));
         assert_eq!(shown(Some(40)).chars().count(), 5 + MAX_CELL_CHARS, "no fewer than in a cell");
         assert_eq!(shown(Some(300)), shown(None));
+    }
+
+    // newcomers 33, 5
+    #[test]
+    fn times_may_be_typed_without_seconds_and_zone() {
+        for text in ["2026-11-22T15:00:00Z", "2026-11-22 15:00", "2026-11-22T15:00", "2026-11-22 16:00+01:00"]
+        {
+            assert_eq!(moment(text).map(time).as_deref(), Ok("2026-11-22T15:00:00Z"), "{text}");
+        }
+        assert_eq!(moment("2026-11-22").map(time).as_deref(), Ok("2026-11-22T00:00:00Z"));
+        for text in
+            ["", "15:00", "2h ago", "2026-11-22 15:00[Europe/Berlin]", "2026-13-01", "2026-11-22 15:00 x"]
+        {
+            assert!(moment(text).is_err(), "{text}");
+        }
     }
 
     #[test]

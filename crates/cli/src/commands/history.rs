@@ -38,11 +38,11 @@ pub(crate) struct HistoryArguments {
     /// Only jobs that ended at least this long ago
     #[arg(long, value_name = "TIME", value_parser = duration)]
     older_than: Option<Duration>,
-    /// Only jobs that ended at this time or later
-    #[arg(long, value_name = "RFC 3339", value_parser = moment)]
+    /// Only jobs that ended at this time or later, in UTC unless it has an offset, such as '2026-11-22 15:00'
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     since: Option<SystemTime>,
     /// Only jobs that ended at this time or earlier, also to continue a search
-    #[arg(long, value_name = "RFC 3339", value_parser = moment)]
+    #[arg(long, value_name = "TIME", value_parser = moment)]
     until: Option<SystemTime>,
     /// The maximum number of jobs to list, newest first
     #[arg(long, value_name = "COUNT", default_value_t = 100)]
