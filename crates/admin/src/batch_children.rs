@@ -68,9 +68,9 @@ impl FoundChildren {
 }
 
 impl Admin {
-    /// Returns the children of a batch that the first messages of the queues, their first dead letters and the
-    /// records of workers show. If the storage shows every message, also searches behind the first for those
-    /// that are missing, as far as [`explain`](Self::explain) searches for one job.
+    /// Returns the children of a batch that the first messages of the queues, their first dead letters and
+    /// the records of workers show. If the storage shows every message, also searches behind the first for
+    /// those that are missing, as far as [`explain`](Self::explain) searches for one job.
     pub(super) async fn children_of(&self, id: &str, batch: &BatchChildren) -> Result<FoundChildren, Error> {
         let queues = self.queue_names().await?.into_iter().filter(|queue| !queue.is_dead_letter());
         let queues: Vec<_> = queues.collect();

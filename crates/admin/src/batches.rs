@@ -51,8 +51,9 @@ pub struct BatchOverview {
     pub ended_is_exact: bool,
     /// The number of children that are dead letters and block the batch.
     pub dead: u64,
-    /// True if there are certainly no more dead children. False only if a queue has more than the 32 dead letters
-    /// that were read, if a queue cannot be read, or if not all children that have ended were counted.
+    /// True if there are certainly no more dead children. False only if a queue has more than the 32 dead
+    /// letters that were read, if a queue cannot be read, or if not all children that have ended were
+    /// counted.
     pub dead_is_exact: bool,
     /// True if the sender sends no more children.
     pub sealed: bool,
@@ -89,8 +90,8 @@ pub struct BatchDetail {
     pub failed: u64,
     /// The number of children that are dead letters and block the batch.
     pub dead: u64,
-    /// True if there are certainly no more dead children. False only if a queue has more dead letters than were
-    /// read, the first 32, or 10,000 if the storage shows all jobs, or if a queue cannot be read.
+    /// True if there are certainly no more dead children. False only if a queue has more dead letters than
+    /// were read, the first 32, or 10,000 if the storage shows all jobs, or if a queue cannot be read.
     pub dead_is_exact: bool,
     /// True if the sender sends no more children. Before that the batch waits for its sender.
     pub sealed: bool,
@@ -224,10 +225,10 @@ impl Admin {
     /// ended, three for each queue and three more if a child waits in it, one for each batch that its jobs
     /// name, and one for each worker.
     ///
-    /// If the storage [shows all jobs](Self::shows_all_jobs), children and dead letters that are not among the
-    /// first are searched as [`explain`](Self::explain) searches a job: among the first 10,000 of each state in
-    /// each queue, at a request for each 1,000, and one more for each such page that names the batch. The search
-    /// ends once all children to show were found.
+    /// If the storage [shows all jobs](Self::shows_all_jobs), children and dead letters that are not among
+    /// the first are searched as [`explain`](Self::explain) searches a job: among the first 10,000 of each
+    /// state in each queue, at a request for each 1,000, and one more for each such page that names the
+    /// batch. The search ends once all children to show were found.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such batch; [`Invalid`](ErrorKind::Invalid) for an id

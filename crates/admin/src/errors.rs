@@ -31,10 +31,10 @@ pub struct ErrorGroup {
     /// The reason.
     pub reason: String,
     /// The error, at most 300 characters, with `"…"` for quoted texts and `#` for numbers and ids: each word
-    /// with a digit, however short, except for codes. A code is `E` with three to five digits (`E0599`), and a
-    /// number of at most three digits whose last word before it without a digit is `HTTP`, `status` or `code`,
-    /// also at the end of a name such as `exit_code` or `StatusCode` (`HTTP 503`, `status code: 404`). Empty if
-    /// the dead letters have no error.
+    /// with a digit, however short, except for codes. A code is `E` with three to five digits (`E0599`), and
+    /// a number of at most three digits whose last word before it without a digit is `HTTP`, `status` or
+    /// `code` (`HTTP 503`), also at the end of a name such as `exit_code` or `StatusCode`. Empty if the dead
+    /// letters have no error.
     pub error: String,
     /// The number of dead letters.
     pub count: u64,
@@ -151,8 +151,8 @@ fn shape(error: &str) -> String {
     shape.chars().take(MAX_SHAPE).collect()
 }
 
-/// Returns whether a number after this word is the status of a response or of a process. `barcode` is one word,
-/// and names none.
+/// Returns whether a number after this word is the status of a response or of a process. `barcode` is one
+/// word, and names none.
 fn names_status(word: &str) -> bool {
     ["http", "status", "code"].into_iter().any(|name| {
         let Some((before, end)) = word.split_at_checked(word.len().wrapping_sub(name.len())) else {

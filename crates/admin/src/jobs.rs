@@ -235,9 +235,9 @@ impl Admin {
         }
     }
 
-    /// Passes the jobs of one state that a filter selects to `take`, page by page, so that not all payloads are
-    /// kept, until `take` returns false. Each page costs a request, and another if the filter names a batch and
-    /// a job claims to be its child. Returns whether these are all jobs.
+    /// Passes the jobs of one state that a filter selects to `take`, page by page, so that not all payloads
+    /// are kept, until `take` returns false. Each page costs a request, and another if the filter names a
+    /// batch and a job claims to be its child. Returns whether these are all jobs.
     pub(super) async fn each_page(
         &self,
         queue: &str,

@@ -41,7 +41,8 @@ pub(crate) struct QueueArgument {
 pub(crate) struct PauseArguments {
     /// The name of the queue
     queue: String,
-    /// The time at which the queue resumes by itself, such as '2026-11-22 15:00', in UTC unless it has an offset
+    /// The time at which the queue resumes by itself, such as '2026-11-22 15:00', in UTC unless it has an
+    /// offset
     #[arg(long, value_name = "TIME", value_parser = moment, conflicts_with = "for")]
     until: Option<SystemTime>,
     /// The duration after which the queue resumes by itself, such as 2h
