@@ -1,7 +1,7 @@
 //! A started span and its measurement.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use jobqueue::QueueName;
 use jobqueue::trace::{Span, TraceContext};
@@ -23,6 +23,14 @@ pub(crate) enum Measured {
     Process,
 }
 
+/// An ended receive request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Received {
+    pub(crate) since: SystemTime,
+    pub(crate) took: Duration,
+    pub(crate) messages: usize,
+}
+
 /// Counts a handler as running until it is dropped with the span, even if the worker is dropped.
 type InFlight = ScopeGuard<Arc<Cell>, fn(Arc<Cell>)>;
 
@@ -36,9 +44,8 @@ pub(crate) struct JobSpan {
     measures: Measured,
     /// The context with the span, or `None` if there is no span.
     context: Option<Context>,
-    /// The start and the number of messages of an ended receive request, whose span is made once its result
-    /// is known.
-    received: Option<(SystemTime, usize)>,
+    /// The ended receive request, whose span is made once its result is known.
+    received: Option<Received>,
     _in_flight: Option<InFlight>,
 }
 
@@ -70,7 +77,7 @@ impl JobSpan {
         shared: Arc<Shared>,
         system: &'static str,
         queue: &QueueName,
-        received: (SystemTime, usize),
+        received: Received,
     ) -> Self {
         let span = Self::new(shared, system, names::RECEIVE, queue, None);
         Self { received: Some(received), measures: Measured::Operation, ..span }
@@ -87,7 +94,7 @@ impl JobSpan {
 
     /// Makes the span of a receive request that has ended.
     fn make_received(&mut self, error: Option<&'static str>) {
-        let Some((since, messages)) = self.received else { return };
+        let Some(Received { since, messages, .. }) = self.received else { return };
         let is_wanted = self.shared.options.receive_spans && (messages > 0 || error.is_some());
         let Some(tracer) = self.shared.tracer.as_ref().filter(|_| is_wanted) else { return };
         let mut builder = SpanBuilder::from_name(format!("{} {}", names::RECEIVE, self.queue))
@@ -106,10 +113,7 @@ impl JobSpan {
 
     fn measure(&self, error: Option<&'static str>) {
         let instruments = &self.shared.instruments;
-        let took = match self.received {
-            Some((since, _)) => since.elapsed().unwrap_or_default(),
-            None => self.began.elapsed(),
-        };
+        let took = self.received.map_or_else(|| self.began.elapsed(), |received| received.took);
         // Stays on the stack, because this runs several times for each job.
         let system = KeyValue::new(names::SYSTEM, self.system);
         let queue = destination(&self.queue);
@@ -163,6 +167,10 @@ impl Span for JobSpan {
             span.set_attribute(error_type(error));
             span.set_status(Status::error(""));
         }
-        span.end();
+        // The wall clock may have been set while the request was on its way.
+        match self.received.and_then(|received| received.since.checked_add(received.took)) {
+            Some(ended) => span.end_with_timestamp(ended),
+            None => span.end(),
+        }
     }
 }

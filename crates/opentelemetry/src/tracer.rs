@@ -11,7 +11,7 @@ use crate::attributes::{destination, plain, plain_shared};
 use crate::contexts::span_context;
 use crate::conventions as names;
 use crate::shared::Shared;
-use crate::span::{JobSpan, Measured};
+use crate::span::{JobSpan, Measured, Received};
 
 /// The maximum number of links of a span, which is the default limit of the SDK.
 const MAX_LINKS: usize = 128;
@@ -64,10 +64,6 @@ impl JobTracer {
         let kind = if id.is_some() { SpanKind::Producer } else { SpanKind::Client };
         let shape = || Shape { id: id.map(plain), messages, links: links(created), ..Shape::of(kind) };
         self.span(names::SEND, queue, shape).measuring(Measured::Operation)
-    }
-
-    fn receive(&self, queue: &QueueName, since: std::time::SystemTime, messages: usize) -> JobSpan {
-        JobSpan::received(Arc::clone(&self.shared), self.system, queue, (since, messages))
     }
 
     fn process(
@@ -144,7 +140,10 @@ impl Tracer for JobTracer {
                 self.span(names::CREATE, queue, shape)
             }
             Step::Send { queue, id, messages, created, .. } => self.send(queue, id, messages, created),
-            Step::Receive { queue, since, messages, .. } => self.receive(queue, since, messages),
+            Step::Receive { queue, since, took, messages, .. } => {
+                let received = Received { since, took, messages };
+                JobSpan::received(Arc::clone(&self.shared), self.system, queue, received)
+            }
             Step::Process { job, sender, tracestate, is_first, .. } => {
                 self.process(job, sender.map(|sender| (sender, tracestate)), is_first)
             }

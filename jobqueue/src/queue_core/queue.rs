@@ -255,12 +255,13 @@ impl QueueCore {
         let received = self.store().get(&self.name, options).await;
         let (queue, observers) = (&self.name, self.observers());
         let messages = received.as_ref().map_or(0, |received| received.messages.len());
+        let took = requested.elapsed();
         if let Some(since) = since {
             let error = received.as_ref().err().map(|error| error.kind().as_str());
-            observers.span(|| Step::Receive { queue, since, messages }).end(None, error);
+            observers.span(|| Step::Receive { queue, since, took, messages }).end(None, error);
         }
         let received = received?;
-        observers.emit(|| Event::Received { queue: queue.clone(), messages, took: requested.elapsed() });
+        observers.emit(|| Event::Received { queue: queue.clone(), messages, took });
         Ok((received, requested))
     }
 

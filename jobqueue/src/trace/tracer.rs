@@ -1,6 +1,6 @@
 //! The interface of a tracing system: it makes spans, and carries their contexts into messages.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use super::TraceContext;
 use crate::job::JobInfo;
@@ -98,8 +98,10 @@ pub enum Step<'a> {
     Receive {
         /// The queue.
         queue: &'a QueueName,
-        /// The time at which the request was sent.
+        /// The time at which the request was sent, by the wall clock.
         since: SystemTime,
+        /// The time that the request took, by a clock that is never set.
+        took: Duration,
         /// The number of messages.
         messages: usize,
     },

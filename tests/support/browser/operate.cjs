@@ -39,11 +39,16 @@ async function send(page, queue, kind, payload) {
 
 async function pauseAndResume(page) {
   await page.goto(`${base}queues/mails`);
+  const colleague = await page.context().newPage();
+  await colleague.goto(page.url());
   await page.getByLabel("Note").fill("the bank is down");
   await page.getByLabel(/^For/).fill("2h");
   await page.getByRole("button", { name: "Pause", exact: true }).click();
   await page.locator("#live .tag", { hasText: "paused" }).waitFor();
   check(/Until .* By ada. the bank is down/.test(await text(page)), "the page does not say who has paused the queue, and why");
+  // Without a reload.
+  await colleague.getByRole("button", { name: "Resume", exact: true }).waitFor();
+  await colleague.close();
   // A worker that has not noticed yet may still run one.
   await until("a job that waits for the pause", async () => {
     await send(page, "mails", "mail", '{"to":"ada@example.org"}');

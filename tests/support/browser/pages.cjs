@@ -40,6 +40,11 @@ async function everywhere(browser) {
     await light.goto(base + path);
     found.push(...(await inspect(light, name)), ...(await tables(light)).map((text) => `${name}: ${text}`));
     const utc = (await light.locator("main").innerText()).match(/\d{4}-\d\d-\d\dT\d.*|.*\bUTC\b/);
+    const heights = await light.evaluate(() => [...document.querySelectorAll("form.fields")].map((form) => {
+      const fields = [...form.querySelectorAll("input:not([type=hidden], [type=checkbox]), select")].filter((field) => field.offsetParent);
+      return new Set(fields.map((field) => field.offsetHeight)).size;
+    }));
+    if (heights.some((count) => count > 1)) found.push(`${name} has fields of several heights`);
     if (utc) found.push(`${name} has a time that is not in the viewer's zone: ${utc[0]}`);
     if (["overview", "dead-letters", "schedules"].includes(name)) await picture(light, name);
     await dark.goto(base + path);
@@ -158,6 +163,22 @@ async function stale(browser) {
   await page.locator("#stale").waitFor({ state: "hidden" });
 }
 
+// A connection without events, such as one that was cut while the machine slept, is reported and replaced.
+async function silent(browser) {
+  const page = await open(browser);
+  await page.clock.install();
+  let isSilent = true;
+  await page.route("**/events", (route) => (isSilent ? undefined : route.continue()));
+  await page.goto(`${base}queues/mails`);
+  await page.locator("#stream > *").waitFor({ state: "attached" });
+  check(!(await page.locator("#stale").isVisible()), "a fresh page calls itself stale");
+  await page.clock.fastForward("01:10");
+  await page.locator("#stale", { hasText: "nothing for a minute" }).waitFor();
+  isSilent = false;
+  await page.clock.fastForward("01:10");
+  await page.locator("#stale").waitFor({ state: "hidden" });
+}
+
 // What was typed stays, also after the field has lost the focus: the button acts with it.
 async function typed(browser) {
   const page = await open(browser);
@@ -222,7 +243,7 @@ async function forged(browser) {
 }
 
 run(async (browser) => {
-  for (const part of [everywhere, times, bounds, keyboard, withoutScripts, stale, typed, selected, refused, over, recovered, forged]) {
+  for (const part of [everywhere, times, bounds, keyboard, withoutScripts, stale, silent, typed, selected, refused, over, recovered, forged]) {
     await part(browser);
     // Each visible page holds a connection, and the browser opens six to a server.
     for (const page of browser.contexts().flatMap((context) => context.pages())) await page.goto("about:blank");

@@ -32,7 +32,7 @@ pub(crate) struct SendArguments {
     /// The kind of the job; without it the input is a CloudEvent in JSON
     #[arg(long)]
     kind: Option<String>,
-    /// Reads a job from each line
+    /// Reads a job from each line; with `--output ndjson` each job is printed when it was sent
     #[arg(long, conflicts_with = "id")]
     ndjson: bool,
     /// The media type of a payload that is not JSON
@@ -97,7 +97,7 @@ pub(crate) async fn run(
     if arguments.dry_run {
         session.admin.queue(&arguments.queue).await?;
     }
-    let mut sent = Vec::new();
+    let mut sent = Sent { output: global.output, count: 0, unprinted: Vec::new() };
     let result = send_all(&session, &arguments, &mut sent, stop).await;
     if arguments.dry_run {
         result?;
@@ -106,12 +106,13 @@ pub(crate) async fn run(
     }
     let result = match result {
         // Without this, a table of no jobs would print "no jobs" before the failure.
-        Err(failure) if sent.is_empty() && global.output == Output::Table => return Err(failure),
+        Err(failure) if sent.count == 0 && global.output == Output::Table => return Err(failure),
         result => result,
     };
-    let printed = global.output.list(&sent, "jobs", || rows(COLUMNS, &sent));
-    let printed = if sent.is_empty() { printed } else { add_lost_report(printed, || ids(&sent)) };
-    if let Some(kind) = arguments.kind.as_deref().filter(|_| !sent.is_empty()) {
+    let jobs = &sent.unprinted;
+    let printed = global.output.list(jobs, "jobs", || rows(COLUMNS, jobs));
+    let printed = if jobs.is_empty() { printed } else { add_lost_report(printed, || ids(jobs)) };
+    if let Some(kind) = arguments.kind.as_deref().filter(|_| sent.count > 0) {
         note_unknown_kind(&session, &arguments.queue, kind).await;
     }
     first_failure(result, printed)
@@ -122,6 +123,27 @@ pub(crate) async fn run(
 pub(super) async fn note_unknown_kind(session: &Session, queue: &str, kind: &str) {
     if matches!(session.admin.is_unknown_kind(queue, kind).await, Ok(true)) {
         say(&format!("no running worker has a handler for the kind `{kind}` in the queue `{queue}`"));
+    }
+}
+
+/// The jobs that were sent. As NDJSON each is printed at once, so that the output of a process that is killed
+/// has all of them but the last few.
+struct Sent {
+    output: Output,
+    count: usize,
+    /// The jobs that are printed at the end.
+    unprinted: Vec<JobReference>,
+}
+
+impl Sent {
+    fn push(&mut self, job: JobReference) {
+        self.count += 1;
+        // After a failure to print, the others wait for the end, which reports it.
+        let prints = self.output == Output::Ndjson && self.unprinted.is_empty();
+        let print = || self.output.list(std::slice::from_ref(&job), "jobs", || rows(COLUMNS, [&job]));
+        if !prints || print().is_err() {
+            self.unprinted.push(job);
+        }
     }
 }
 
@@ -138,7 +160,7 @@ const LINE_WAIT: Duration = Duration::from_millis(100);
 async fn send_all(
     session: &Session,
     arguments: &SendArguments,
-    sent: &mut Vec<JobReference>,
+    sent: &mut Sent,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     let mut input = Input::open(&arguments.file, arguments.ndjson, stop).await?;
@@ -158,7 +180,7 @@ async fn send_all(
         let line = loop {
             let wait = if jobs.is_empty() { Duration::MAX } else { LINE_WAIT };
             match timeout(wait, input.next(stop)).await {
-                Ok(line) => break line.map_err(|failure| at_line(failure, number, sent.len(), last))?,
+                Ok(line) => break line.map_err(|failure| at_line(failure, number, sent.count, last))?,
                 Err(_) => {
                     (bytes, last) = (0, number - 1);
                     send_lines(session, arguments, std::mem::take(&mut jobs), sent).await?;
@@ -184,7 +206,7 @@ async fn send_all(
             send_lines(session, arguments, std::mem::take(&mut jobs), sent).await?;
         }
         if let Some(failure) = invalid {
-            return Err(at_line(failure, number, sent.len(), number));
+            return Err(at_line(failure, number, sent.count, number));
         }
         if line.is_empty() {
             break;
@@ -251,7 +273,7 @@ async fn send_lines(
     session: &Session,
     arguments: &SendArguments,
     jobs: Vec<(u64, RawSend)>,
-    sent: &mut Vec<JobReference>,
+    sent: &mut Sent,
 ) -> Result<(), Failure> {
     if arguments.dry_run {
         return Ok(());
@@ -266,7 +288,7 @@ async fn send_lines(
             Err(error) => failed = Some((number, error)),
         }
     }
-    failed.map_or(Ok(()), |(number, error)| Err(at_line(error.into(), number, sent.len(), last)))
+    failed.map_or(Ok(()), |(number, error)| Err(at_line(error.into(), number, sent.count, last)))
 }
 
 /// Suggests the option for many jobs, if the input is invalid as one job and has several lines.

@@ -1,7 +1,8 @@
 //! Sending from files and from standard input.
 
-use std::io::{ErrorKind, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::bulk::interrupt;
@@ -79,6 +80,30 @@ fn line_is_sent_while_no_other_arrives() {
     drop(input);
     assert!(sending.wait().unwrap().success());
     assert_eq!(sandbox.counts().0, 2);
+}
+
+// D40: they were printed at the end, and a process that is killed has none.
+#[test]
+fn sent_job_is_printed_before_the_next_line() {
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["queue", "create", "mails"]);
+    let mut command = sandbox.command(&["send", "mails", "--kind", "mail", "--ndjson", "-o", "ndjson"]);
+    let mut sending = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = sending.stdin.take().unwrap();
+    let (printed, jobs) = mpsc::channel();
+    let output = BufReader::new(sending.stdout.take().unwrap());
+    let reading =
+        std::thread::spawn(move || output.lines().for_each(|line| printed.send(line.unwrap()).unwrap()));
+    for count in 1..=2 {
+        input.write_all(b"{\"to\":\"a\"}\n").unwrap();
+        let job = jobs.recv_timeout(Duration::from_secs(60)).unwrap();
+        assert!(job.contains("\"queue\":\"mails\""), "{job}");
+        assert_eq!(sandbox.counts().0, count);
+    }
+    drop(input);
+    assert!(sending.wait().unwrap().success());
+    reading.join().unwrap();
+    assert!(jobs.recv().is_err(), "no job is printed twice");
 }
 
 // K43

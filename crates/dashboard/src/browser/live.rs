@@ -18,6 +18,10 @@ use crate::browser::operations::{Operation, OperationProgress};
 /// The minimum time between two events of one page.
 const MIN_INTERVAL: Duration = Duration::from_millis(250);
 
+/// The time without another event after which an event shows that the connection works. The script of the
+/// pages reconnects after four of these intervals without an event.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(15);
+
 /// Streams an event `refresh` after each look at the storage, and after each step of the page's operation
 /// until the operation has ended.
 pub(crate) async fn events(request: AuthorizedRequest, fields: Fields) -> Response {
@@ -33,7 +37,8 @@ pub(crate) fn answer(apps: &[&App], steps: Option<watch::Receiver<OperationProgr
     };
     let stops = apps.iter().map(|app| Box::pin(app.stop.clone().cancelled_owned()));
     let events = stream_of(Ticks::new(viewers, steps)).take_until(select_all(stops));
-    let alive = KeepAlive::new().interval(Duration::from_secs(15));
+    // An event and not a comment, which the script of a page would not see.
+    let alive = KeepAlive::new().interval(ALIVE_INTERVAL).event(event("alive"));
     Sse::new(events).keep_alive(alive).into_response()
 }
 
@@ -58,7 +63,7 @@ fn has_ended(steps: &watch::Receiver<OperationProgress>) -> bool {
 
 fn stream_of(ticks: Ticks) -> impl Stream<Item = Result<Event, Infallible>> {
     // The first event is sent at once, because the page may have been rendered a while before it connects.
-    let first = stream::iter([Ok(event())]);
+    let first = stream::iter([Ok(event("refresh"))]);
     let others = stream::unfold(ticks, |mut ticks| async move {
         if ticks.is_over {
             // Finding the outcomes of the jobs is expensive, so they are read only on request. The browser
@@ -78,11 +83,11 @@ fn stream_of(ticks: Ticks) -> impl Stream<Item = Result<Event, Infallible>> {
             },
         };
         ticks.is_over = ticks.steps.as_ref().is_some_and(has_ended);
-        continues.then(|| (Ok(event()), ticks))
+        continues.then(|| (Ok(event("refresh")), ticks))
     });
     first.chain(others)
 }
 
-fn event() -> Event {
-    Event::default().event("refresh").data("-")
+fn event(name: &str) -> Event {
+    Event::default().event(name).data("-")
 }

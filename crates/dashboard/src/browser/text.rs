@@ -182,6 +182,7 @@ mod tests {
     fn amounts_have_thin_spaces_between_the_thousands() {
         assert_eq!(amount(999), "999");
         assert_eq!(amount(1_234_567), "1\u{202f}234\u{202f}567");
+        assert_eq!([Some(2_000)].into_iter().collect::<Sum>().to_string(), "2\u{202f}000");
     }
 
     #[test]

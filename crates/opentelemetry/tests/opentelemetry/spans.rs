@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::dead_letters::DeadLetterOptions;
-use jobqueue::{Context, JobError, JobInfo, Reason};
+use jobqueue::storage::Operation;
+use jobqueue::{Context, JobError, JobInfo, Reason, Storage};
+use jobqueue_testing::faults::{Fault, Faulty};
 use opentelemetry::trace::{Span as _, SpanKind, Status, TraceContextExt, Tracer as _, TracerProvider as _};
 
 use crate::support::{Invoice, Kept, Letter, Order, is_child, is_root, linked, value, worker};
@@ -245,6 +247,25 @@ async fn deliveries_settled_by_hand_have_a_span_with_their_outcome() {
         assert_eq!(value(&span.attributes, "messaging.message.id").unwrap(), format!("order-{number}"));
         assert!(is_root(span) && linked(span).len() == 1, "{span:?}");
     }
+}
+
+// D44: its length was the difference of two times of the wall clock, which may be set in between.
+#[tokio::test(start_paused = true)]
+async fn receive_request_has_its_length_whatever_the_wall_clock_shows() {
+    let kept = Kept::new();
+    let faults = Faulty::new(&Storage::memory());
+    let storage = kept.builder().build().observe(faults.storage());
+    let orders = storage.queue::<Order>().await.unwrap();
+    orders.send(&Order { number: 1 }).await.unwrap();
+    // Virtual time passes, and the wall clock stands still.
+    let slow = Duration::from_secs(10);
+    faults.plan(Operation::Get, 1, Fault::DelayAfter(slow));
+    let delivery = orders.receive(slow * 2).await.unwrap().unwrap();
+    delivery.complete().await.unwrap();
+    let spans = kept.spans();
+    let receive = spans.one("receive orders");
+    assert!(receive.end_time.duration_since(receive.start_time).unwrap() >= slow, "{receive:?}");
+    assert!(kept.longest("messaging.client.operation.duration") >= 10.0);
 }
 
 #[tokio::test(start_paused = true)]

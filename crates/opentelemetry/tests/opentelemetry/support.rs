@@ -105,6 +105,21 @@ impl Kept {
         points
     }
 
+    /// Returns the longest duration in a histogram.
+    pub fn longest(&self, name: &str) -> f64 {
+        self.metrics.reset();
+        self.meters.force_flush().unwrap();
+        let all = self.metrics.get_finished_metrics().unwrap();
+        let metrics =
+            all.iter().flat_map(|resource| resource.scope_metrics()).flat_map(|scope| scope.metrics());
+        let mut longest = 0.0_f64;
+        for metric in metrics.filter(|metric| metric.name() == name) {
+            let AggregatedMetrics::F64(MetricData::Histogram(histogram)) = metric.data() else { continue };
+            longest = histogram.data_points().filter_map(|point| point.max()).fold(longest, f64::max);
+        }
+        longest
+    }
+
     /// Returns the name and unit of all metrics.
     pub fn units(&self) -> Vec<(String, String)> {
         self.metrics.reset();

@@ -83,6 +83,25 @@
     button.parentElement.hidden = isOver;
   }
 
+  // The server sends an event every 15 seconds or more often. None comes over a connection that was cut while the machine slept, or from a
+  // server that hangs, and the browser reports neither.
+  const MAX_SILENCE = 60_000;
+  let lastEvent = Date.now();
+  function createEventSource(url) {
+    const source = new EventSource(url, { withCredentials: true });
+    for (const event of ["refresh", "alive"]) {
+      source.addEventListener(event, () => { lastEvent = Date.now(); });
+    }
+    return source;
+  }
+  function reconnect() {
+    if (place?.firstElementChild && Date.now() > lastEvent + MAX_SILENCE) {
+      isStale("the dashboard has sent nothing for a minute; the page reconnects");
+      window.htmx.remove(place.firstElementChild);
+      listen();
+    }
+  }
+
   // Opens or closes the event stream. Removing its element closes the connection.
   function listen() {
     const wanted = place && window.htmx && !paused && !isOver && document.visibilityState === "visible";
@@ -91,6 +110,7 @@
       window.htmx.remove(current);
     }
     if (wanted && !current) {
+      lastEvent = Date.now();
       const stream = document.createElement("div");
       stream.setAttribute("hx-ext", "sse");
       stream.setAttribute("sse-connect", place.dataset.events);
@@ -169,6 +189,10 @@
   }
   document.addEventListener("htmx:sseError", () => isStale("the connection to the dashboard is lost; the page reconnects"));
   document.addEventListener("visibilitychange", listen);
+  if (place && window.htmx) {
+    window.htmx.createEventSource = createEventSource;
+    window.setInterval(reconnect, 5_000);
+  }
   if (button) {
     follow(document);
     button.addEventListener("click", () => {

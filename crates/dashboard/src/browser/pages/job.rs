@@ -105,7 +105,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let (payload, checkpoint) = contents(&request, message, fields.text("show") == Some("content")).await;
     let access = request.admin.access();
     let (place, summary, reasons) = place_and_reasons(&request, &found, has_ended(&found));
-    let mut layout = Layout::new(&request, "overview", format!("Job {}", line(&job.id)))
+    let mut layout = Layout::new(&request, "", format!("Job {}", line(&job.id)))
         .with_look(&look)
         .noticed(fields.text("done"));
     // The job may be on its way to a queue or to the journal.

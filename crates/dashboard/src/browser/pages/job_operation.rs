@@ -50,7 +50,7 @@ pub(super) async fn show(
     let (progress, spec) = (operation.progress(), &operation.spec);
     let runs = progress.ended.is_none();
     let title = format!("{}: jobs of {}", spec.verb.name(), spec.queue);
-    let mut layout = Layout::new(request, "overview", title).with_look(&look).noticed(done);
+    let mut layout = Layout::new(request, "", title).with_look(&look).noticed(done);
     if runs {
         layout = layout.live(request, &look).on(&operation.id);
     }

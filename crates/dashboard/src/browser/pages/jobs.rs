@@ -108,7 +108,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         let count = counts.as_ref().and_then(|counts| list.count(counts));
         (list, selection.query(list.name, None), count)
     });
-    let mut layout = Layout::new(&request, "overview", format!("Jobs of {queue}")).with_look(&look);
+    let mut layout = Layout::new(&request, "", format!("Jobs of {queue}")).with_look(&look);
     // A search is not repeated, and a later page may begin at a job that is gone.
     if selection.is_empty() && from.is_none() {
         layout = layout.live(&request, &look);

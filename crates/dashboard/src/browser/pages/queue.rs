@@ -86,7 +86,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         keys = Some(found.map(|found| Keys::of(&request, name, &found)));
     }
     let hour = request.app.looks.throughput(|throughput| throughput.of_queue(name));
-    let mut layout = Layout::new(&request, "overview", name).with_look(&look).noticed(fields.text("done"));
+    let mut layout = Layout::new(&request, "", name).with_look(&look).noticed(fields.text("done"));
     // Groups are not refreshed, because their logs may be thousands of blobs.
     if !wants_groups {
         layout = layout.live(&request, &look);

@@ -44,7 +44,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         None => "Last 24 hours".to_owned(),
     };
     let page = ThroughputPage {
-        layout: Layout::new(&request, "overview", title).with_look(&look),
+        layout: Layout::new(&request, "", title).with_look(&look),
         day: counts.map(|counts| Day::of(&counts, queue.as_deref())),
         queue,
     };

@@ -323,7 +323,9 @@ async fn report_is_shown_without_its_outcome_and_hides_the_reason_of_its_end() {
     let storage = many_dead().await;
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     let dashboard = Dashboard::new(operate(&storage)).tasks(tasks.clone()).stop_when(stop.clone());
-    let hide = |shown: &Shown<'_>| (shown.field == Field::Error).then(|| "hidden".to_owned());
+    let hide = |shown: &Shown<'_>| {
+        (shown.field == Field::Error && shown.kind.is_none()).then(|| "hidden".to_owned())
+    };
     let browser = Browser::new(dashboard.redact(hide));
     let preview = previewed(&browser, &[("queue", "mails")]).await;
     let redrive = browser.post("/do/redrive", &[("plan", operation(&preview)), ("rate", "1")]).await;

@@ -37,7 +37,10 @@ async fn keys_of_the_backlog_are_shown_on_request_and_redacted() {
     let page = browser.page("/queues/mails?groups=1").await;
     assert!(page.contains("<bdi>ada@example.org</bdi>: 2 jobs"), "{page}");
     assert!(page.contains("Waiting without a key: 1"), "{page}");
-    let hide = |shown: &crate::Shown<'_>| (shown.field == Field::Key).then(|| "a customer".to_owned());
+    // D31: jobs of several kinds may have the key.
+    let hide = |shown: &crate::Shown<'_>| {
+        (shown.field == Field::Key && shown.kind.is_none()).then(|| "a customer".to_owned())
+    };
     let browser = Browser::new(Dashboard::new(operate(&storage)).redact(hide));
     let page = browser.page("/queues/mails?groups=1").await;
     assert!(page.contains("<bdi>a customer</bdi>: 2 jobs") && !page.contains("ada@example.org"), "{page}");

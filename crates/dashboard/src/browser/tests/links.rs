@@ -95,3 +95,23 @@ async fn answers_to_changes_lead_back_under_any_path() {
     assert_eq!(target, "/ops/jobs/queues/mails?done=paused");
     assert!(browser.page(&target).await.contains("Paused."));
 }
+
+// newcomers, O21: pages of jobs and queues seemed to be the overview.
+#[tokio::test]
+async fn navigation_marks_the_page_that_is_open() {
+    let browser = Browser::operating(&filled().await);
+    let pages = [
+        ("/", Some("overview")),
+        ("/queues/mails", None),
+        ("/queues/mails/jobs", None),
+        ("/job?queue=mails&id=dead", None),
+        ("/throughput", None),
+        ("/queues/mails/dead", Some("dead")),
+    ];
+    for (path, marked) in pages {
+        let page = browser.page(path).await;
+        let before = page.split_once("\" aria-current=\"page\"").map(|(before, _)| before);
+        let link = before.and_then(|before| before.rsplit(['"', '/']).next());
+        assert_eq!(link, marked, "{path}");
+    }
+}

@@ -51,3 +51,26 @@ async fn pause_ends_at_the_time_of_its_form() {
     let until: jiff::Timestamp = "2999-11-22T15:00:00Z".parse().unwrap();
     assert_eq!(mails(&storage).await.pause.unwrap().until, Some(SystemTime::from(until)));
 }
+
+/// Returns the part of a page that a refresh replaces.
+fn live(page: &str) -> &str {
+    let (_, rest) = page.split_once("<div id=\"live\">").unwrap();
+    let mut depth = 1;
+    for (at, _) in rest.match_indices("div") {
+        let before = &rest[..at];
+        depth += i32::from(before.ends_with('<')) - i32::from(before.ends_with("</"));
+        if depth == 0 {
+            return before;
+        }
+    }
+    panic!("the part has no end: {page}");
+}
+
+// D16: a colleague's pause changed the figures of an open page, and neither its buttons nor its settings.
+#[tokio::test]
+async fn buttons_and_settings_are_refreshed_with_the_figures() {
+    let browser = Browser::operating(&filled().await);
+    let page = browser.page("/queues/mails").await;
+    assert!(live(&page).contains("do/pause"), "{page}");
+    assert!(live(&page).contains("<h2>Settings</h2>"), "{page}");
+}

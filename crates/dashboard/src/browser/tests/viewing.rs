@@ -90,6 +90,10 @@ async fn ended_jobs_are_found_in_the_journal() {
     assert!(!bad.contains("<bdi>good</bdi>") && bad.contains("<bdi>bad</bdi>"), "{bad}");
     let job = browser.page("/job?queue=mails&id=good").await;
     assert!(job.contains(">ended<") && job.contains("Ended: completed"), "{job}");
+    // Floats have up to 17 digits.
+    let (_, run) = job.split_once("attempt 1, ").unwrap();
+    let (seconds, _) = run.split_once(" s, by").unwrap();
+    assert!(seconds.split_once('.').is_none_or(|(_, digits)| digits.len() <= 3), "{seconds}");
 }
 
 /// Lets a worker with a journal complete one mail for each of these ids.
