@@ -77,6 +77,15 @@ fn help_of_each_command_describes_each_argument() {
     assert!(seen > 20, "the test sees only {seen} help texts");
 }
 
+// newcomers, O16: an option of the command was one among ten that all commands have.
+#[test]
+fn options_of_a_command_are_apart_from_those_of_all_commands() {
+    let help = Sandbox::new().ok(&["dead", "purge", "--help"]);
+    let (own, global) = help.split_once("Global options:").unwrap();
+    assert!(own.contains("--dry-run") && !own.contains("--storage"), "{own}");
+    assert!(global.contains("--storage") && !global.contains("--dry-run"), "{global}");
+}
+
 #[test]
 fn each_command_is_in_the_readme_and_in_the_guide() {
     let readme = include_str!("../../README.md");
