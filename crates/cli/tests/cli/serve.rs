@@ -6,6 +6,7 @@ use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::support::{Sandbox, error_text};
+use crate::workers::wait_for;
 
 /// The program while it serves. It is killed when this is dropped.
 pub(crate) struct Served {
@@ -59,11 +60,16 @@ impl Served {
 
     /// Sends the name of the queue as a page does, with these headers.
     fn post(&self, path: &str, headers: &str) -> String {
-        let form = "Sec-Fetch-Site: same-origin\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 11\r\n";
+        self.send(path, headers, "queue=mails")
+    }
+
+    /// Sends a form as a page does, with these headers.
+    fn send(&self, path: &str, headers: &str, form: &str) -> String {
+        let (host, length) = (self.host(), form.len());
+        let own = format!("Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {length}\r\n");
         let mut stream = TcpStream::connect(&self.address).unwrap();
-        let host = self.host();
-        write!(stream, "POST {path} HTTP/1.1\r\nConnection: close\r\n{host}{headers}{form}\r\nqueue=mails")
-            .unwrap();
+        let begin = format!("POST {path} HTTP/1.1\r\nConnection: close\r\nSec-Fetch-Site: same-origin\r\n");
+        write!(stream, "{begin}{host}{headers}{own}\r\n{form}").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         answer
@@ -113,6 +119,27 @@ fn dashboard_is_served_on_this_machine_until_a_signal() {
     let mut lines = BufReader::new(events.try_clone().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap().contains("refresh")));
     served.stop();
+}
+
+// D35
+#[test]
+fn redrive_of_a_page_ends_before_the_program() {
+    let sandbox = Sandbox::with_mails(0, 40);
+    let served = Served::start(&sandbox, &[], &[]);
+    let operation = |answer: String| {
+        let (_, rest) = answer.split_once("operations/").unwrap_or_else(|| panic!("{answer}"));
+        rest.split(['\r', '?']).next().unwrap().to_owned()
+    };
+    let plan = operation(served.post("/do/preview", ""));
+    let page = format!("/operations/{plan}");
+    wait_for("the preview", || served.get(&page).contains("40 match").then_some(()));
+    // The rate leaves time for the signal.
+    operation(served.send("/do/redrive", "", &format!("plan={plan}&rate=4")));
+    wait_for("a job that is put back", || (sandbox.counts().0 > 0).then_some(()));
+    served.stop();
+    let (back, left) = sandbox.counts();
+    assert!(back + left == 40 && left > 0, "{back} and {left}");
+    assert_eq!(sandbox.json(&["dead", "list", "mails", "--deep"])["matching"], left, "none is hidden");
 }
 
 /// A process that is not ready gets no requests, so neither its pages nor `/metrics` could report the outage.
