@@ -37,7 +37,7 @@ pub(crate) fn answer(apps: &[&App], steps: Option<watch::Receiver<OperationProgr
     };
     let stops = apps.iter().map(|app| Box::pin(app.stop.clone().cancelled_owned()));
     let events = stream_of(Ticks::new(viewers, steps)).take_until(select_all(stops));
-    // An event and not a comment, which the script of a page would not see.
+    // An event, because the script of a page does not see comments.
     let alive = KeepAlive::new().interval(ALIVE_INTERVAL).event(event("alive"));
     Sse::new(events).keep_alive(alive).into_response()
 }
