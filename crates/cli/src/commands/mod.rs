@@ -141,3 +141,28 @@ async fn execute(global: &Global, command: Command, stop: &CancellationToken) ->
         Command::Man(arguments) => documents::man(&arguments),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use jobqueue::Storage;
+    use jobqueue_admin::{AccessLevel, Admin};
+
+    use super::*;
+
+    // D39: the text did not say whether the change was made.
+    #[tokio::test]
+    async fn change_that_is_interrupted_may_have_been_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let storage = format!("sqlite:{}", folder.path().join("jobs.db").display());
+        let admin = Admin::builder(Storage::connect(&storage).await.unwrap()).access(AccessLevel::Operate);
+        admin.build().create_queue("mails").await.unwrap();
+        let stop = CancellationToken::new();
+        stop.cancel();
+        for (command, is_change) in [(["queue", "pause", "mails"], true), (["explain", "mails", "1"], false)]
+        {
+            let cli = Cli::parse_from(["jobqueue", "--storage", &storage].into_iter().chain(command));
+            let Err(Failure::Interrupted(text)) = run(cli, &stop).await else { panic!("{command:?}") };
+            assert_eq!(text.contains("may have been made"), is_change, "{text}");
+        }
+    }
+}
