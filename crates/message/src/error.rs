@@ -188,7 +188,10 @@ impl From<NameError> for Error {
 
 impl From<EncodeError> for Error {
     fn from(error: EncodeError) -> Self {
-        Self::new(ErrorKind::Invalid, "the message was not sent").with_source(error)
+        // The message itself may be right: the codec lacks a key for now.
+        let retryable = matches!(&error, EncodeError::Codec(codec) if codec.is_retryable());
+        let kind = if retryable { ErrorKind::Rejected } else { ErrorKind::Invalid };
+        Self::new(kind, "the message was not sent").with_retryable(retryable).with_source(error)
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) enum DeferralCause {
     BrokenHook,
     /// A hook failed with an error that is not retryable, before the handler ran.
     BrokenAdmission,
-    /// The handler failed because the storage failed.
+    /// The handler failed because the storage failed, or because a codec could not encode what it sends.
     Outage,
     /// Fetching the payload, waiting for the turn and calling the hooks together exceeded the time for a
     /// preparation.

@@ -174,8 +174,9 @@ pub fn is_snooze(error: &BoxError) -> bool {
 }
 
 /// Returns whether the handler failed because the storage did: it returned an error from a call of this
-/// framework that may succeed later and was caused by an answer of the storage, that refused a send for now,
-/// or whose answer was lost. An error that wraps such an error counts as the application's own.
+/// framework that may succeed later and was caused by an answer of the storage, that refused a send for now
+/// (also because its codec lacks a key), or whose answer was lost. An error that wraps such an error counts
+/// as the application's own.
 pub fn is_outage(error: &BoxError) -> bool {
     let Some(Failure(failure)) = error.downcast_ref::<Failure>() else { return false };
     let own: &(dyn StdError + 'static) = failure.source();
@@ -184,7 +185,8 @@ pub fn is_outage(error: &BoxError) -> bool {
     };
     match error.kind() {
         ErrorKind::LeaseUncertain => true,
-        // A refusal without an answer of the storage is back-pressure: the log of a key is full.
+        // A refusal without an answer of the storage is back-pressure: the log of a key is full. Or the codec
+        // of the message cannot encode now.
         ErrorKind::Unknown | ErrorKind::Rejected => error.is_retryable(),
         _ => error.is_retryable() && StoreError::in_chain(error).is_some(),
     }

@@ -86,6 +86,7 @@ impl Drafts {
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid): the first message that is not valid, with its place in the list.
+    /// [`Rejected`](ErrorKind::Rejected), retryable: its codec cannot encode now.
     pub(crate) fn new<M: QueueMessage>(
         messages: impl IntoIterator<Item = impl SendItem<M>>,
         common: &SendOptions,
@@ -98,9 +99,10 @@ impl Drafts {
             let (message, own) = SendItem::parts(&item);
             let options = own.map_or_else(|| common.clone(), |own| own.clone().or(common.clone()));
             Draft::new(message, options).map_err(|error| {
-                let text =
-                    format!("message {index} of the list, counted from 0, is not valid; none was sent");
-                Error::new(error.kind(), text).with_source(error)
+                let retryable = error.is_retryable();
+                let problem = if retryable { "cannot be sent now" } else { "is not valid" };
+                let text = format!("message {index} of the list, counted from 0, {problem}; none was sent");
+                Error::new(error.kind(), text).with_retryable(retryable).with_source(error)
             })
         };
         messages.into_iter().enumerate().map(draft).collect::<Result<_, _>>().map(Self)

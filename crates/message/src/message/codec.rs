@@ -89,7 +89,10 @@ impl CodecError {
     /// A worker puts the message back without counting an attempt, as it does a message of a newer version,
     /// and dead-letters it as `decode_error` when no worker could read it for as long as `unknownkindseconds`
     /// of the queue's metadata allows: a day by default. Without this mark the message is dead-lettered at
-    /// once. A failed send is not repeated, with or without the mark.
+    /// once.
+    ///
+    /// A send whose codec returns a marked error is `Rejected`, and is retryable. If a handler passes this
+    /// error on by `?`, the delivery costs no attempt, as with an outage of the storage.
     #[must_use]
     pub fn retryable(mut self) -> Self {
         self.is_retryable = true;

@@ -1,4 +1,4 @@
-//! A codec that cannot decode now, because its key is installed later or in other processes only.
+//! A codec that cannot decode or encode now, because its key is installed later or in other processes only.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -88,4 +88,62 @@ async fn wait_continues_between_workers_that_lack_the_kind_and_the_key() {
     }
     let letters = queue.dead_letters().unwrap();
     assert_eq!(letters.list().await.unwrap().len(), 1);
+}
+
+/// JSON that is written with a key, which the process has from then on.
+struct Sealing;
+
+static SEALING_KEY: AtomicBool = AtomicBool::new(false);
+
+impl Codec for Sealing {
+    const CONTENT_TYPE: &'static str = "application/x-sealed";
+
+    fn encode<T: Serialize + ?Sized>(value: &T) -> Result<Vec<u8>, CodecError> {
+        if SEALING_KEY.load(Ordering::Relaxed) {
+            return Json::encode(value);
+        }
+        Err(CodecError::new("key 3 is not installed").retryable())
+    }
+
+    fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+        Json::decode(bytes)
+    }
+}
+
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "notes", kind = "note", codec = Sealing)]
+struct Note(u32);
+
+// newcomers 33
+#[tokio::test(start_paused = true)]
+async fn send_of_a_handler_that_lacks_a_key_costs_no_attempt() {
+    let storage = in_memory();
+    let (parcels, notes) = (storage.queue::<Parcel>().await.unwrap(), storage.queue::<Note>().await.unwrap());
+    for number in [1, 2] {
+        let _ = parcels.send(&Parcel(number)).await.unwrap();
+    }
+    let sealer = || {
+        let notes = notes.clone();
+        let seal = move |Parcel(number): Parcel| {
+            let notes = notes.clone();
+            async move {
+                if number == 1 {
+                    notes.send(&Note(number)).await?;
+                } else {
+                    let _ = notes.send_all([Note(number)]).await?;
+                }
+                Ok::<(), JobError>(())
+            }
+        };
+        worker(&storage).handle(seal).build().unwrap()
+    };
+    let error = notes.send(&Note(0)).await.unwrap_err();
+    assert!(error.is_rejected() && error.is_retryable(), "{error:?}");
+    let report = sealer().run_until(after(600)).await.unwrap();
+    assert_eq!((report.completed, report.retried, report.dead_lettered), (0, 0, 0), "{report:?}");
+    assert!(report.released > 10, "{report:?}");
+    SEALING_KEY.store(true, Ordering::Relaxed);
+    let report = sealer().run_until(after(60)).await.unwrap();
+    assert_eq!((report.completed, report.dead_lettered), (2, 0), "{report:?}");
+    assert_eq!(notes.approximate_len().await.unwrap(), 2);
 }
