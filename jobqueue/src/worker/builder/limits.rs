@@ -12,8 +12,9 @@ impl WorkerBuilder {
     /// least one slot. A queue whose jobs run for hours cannot take the reserved slots of another queue. The
     /// other slots go to the queues that have work. If several queues have work, the next slot goes to the
     /// queue with the fewest running jobs relative to its weight. A worker with fewer slots than queues
-    /// reserves none. The worker fetches only messages that may begin immediately. Weights divide slots, not
-    /// the rate of a [`RateLimit`](crate::worker::RateLimit) that queues share.
+    /// reserves none. The worker fetches only messages that may begin immediately. Weights divide slots, and
+    /// the concurrency of a kind among the queues that have a handler of this kind only, but not the rate of
+    /// a [`RateLimit`](crate::worker::RateLimit) that queues share.
     ///
     /// With few slots for each queue, more than a quarter is reserved. Of the 8 slots of a worker with 6
     /// queues, 6 are reserved, one for each queue, and 2 are common: a queue runs at most 3 jobs at once, and

@@ -34,6 +34,10 @@ impl HandlerCount {
         Self { running: 0, limit, next: NextPlace::Any }
     }
 
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
     pub(super) fn has_room(&self) -> bool {
         self.running < self.limit
     }

@@ -45,8 +45,12 @@ impl QueueLimits {
 
         /// Sets the queue's share of the worker's slots while several queues have work: a queue of weight 3
         /// gets three times as many as one of weight 1. The default is 1. While the other queues have no
-        /// work, a queue may have more than its share. If jobs wait for a shared [`RateLimit`] and not for
-        /// slots, the weight has no effect.
+        /// work, a queue may have more than its share.
+        ///
+        /// The weights also divide the [concurrency](HandlerLimits::concurrency) of a kind among the queues
+        /// that have a handler of this kind only. Shares are whole jobs: two queues with weights of 4 and 1
+        /// have equal shares of 2 places. If jobs wait for a shared [`RateLimit`], or for a limit of their
+        /// kind in a queue of several kinds, the weight has no effect.
         weight(weight: u32);
     }
 }

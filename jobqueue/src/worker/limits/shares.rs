@@ -4,7 +4,11 @@
 //! A quarter of the slots is reserved. The queues divide it by weight, and each queue has at least one slot
 //! if there are enough. No other queue takes a reserved slot, so that a queue makes progress however long the
 //! jobs of another queue run. The other slots are common. If several queues wait, the next slot goes to the
-//! queue with the fewest running jobs relative to its weight.
+//! queue with the fewest running jobs relative to its weight. Queues whose only handler has a limit of
+//! concurrency divide its places by weight in the same way.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 
@@ -56,12 +60,40 @@ impl Count {
     }
 }
 
+/// The demand of the queues that share a number of places.
 #[derive(Debug, Clone, Copy)]
 struct Demand {
+    places: usize,
     /// The sum of the weights of the queues that have work and may have more slots.
     weights: u128,
     /// The number of queues with a pending fetch.
     fetching: usize,
+}
+
+/// The demand of all queues for the slots, and for the places of each limited handler that is the only one of
+/// its queues.
+#[derive(Debug)]
+struct Demands {
+    slots: Demand,
+    handlers: Vec<Demand>,
+}
+
+impl Demand {
+    fn new(places: usize) -> Self {
+        Self { places, weights: 0, fetching: 0 }
+    }
+
+    fn add<W>(&mut self, share: &Share<W>) {
+        self.weights += share.demanded_weight();
+        self.fetching += usize::from(share.is_fetching);
+    }
+
+    /// Returns whether the queue has fewer places than its share among the queues that have work.
+    fn leaves_share<W>(&self, share: &Share<W>) -> bool {
+        let weight = u128::from(share.weight);
+        let weights = self.weights - share.demanded_weight() + weight;
+        (share.running.now as u128).saturating_mul(weights) < (self.places as u128).saturating_mul(weight)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +115,14 @@ impl<W> Share<W> {
             is_fetching: false,
             has_backlog: false,
             last_grant: 0,
+        }
+    }
+
+    /// Returns the index of the count of the queue's only handler, if that is limited.
+    fn only_limited_handler(&self) -> Option<usize> {
+        match self.handlers.as_slice() {
+            [only] => *only,
+            _ => None,
         }
     }
 
@@ -150,9 +190,9 @@ impl<W> Shares<W> {
 
     /// Grants a slot to the caller whose turn it is.
     pub(super) fn grant_next(&mut self) -> Option<(Grant, W)> {
-        let (numbers, demand) = (0..self.queues.len(), self.demand());
+        let (numbers, demands) = (0..self.queues.len(), self.demands());
         let waiting = numbers.filter(|queue| !self.queues[*queue].waiting.is_empty());
-        let ready = waiting.filter(|queue| self.may_run(*queue) && self.leaves_room(*queue, demand));
+        let ready = waiting.filter(|queue| self.may_run(*queue) && self.leaves_room(*queue, &demands));
         let next = ready.min_by(|left, right| self.order(*left, *right))?;
         let share = &mut self.queues[next];
         let (has_message, caller) = share.waiting.pop_front()?;
@@ -179,10 +219,7 @@ impl<W> Shares<W> {
         if share.running.now > share.reserved {
             self.common.now += 1;
         }
-        let handler = match share.handlers.as_slice() {
-            [only] => *only,
-            _ => None,
-        };
+        let handler = share.only_limited_handler();
         if let Some(handler) = handler {
             self.handlers[handler].enter_poller();
         }
@@ -192,31 +229,40 @@ impl<W> Shares<W> {
     /// Grants a further slot to a queue that already has one, if the queue stays within its share among the
     /// queues that have work.
     pub(super) fn grant_further(&mut self, queue: usize) -> Option<Grant> {
-        if self.is_within_share(queue, self.demand()) { self.grant(queue) } else { None }
+        if self.is_within_share(queue, &self.demands()) { self.grant(queue) } else { None }
     }
 
     /// Returns the demand of all queues. Computed once per grant, for any number of queues.
-    fn demand(&self) -> Demand {
-        let none = Demand { weights: 0, fetching: 0 };
-        self.queues.iter().fold(none, |sum, share| Demand {
-            weights: sum.weights + share.demanded_weight(),
-            fetching: sum.fetching + usize::from(share.is_fetching),
-        })
+    fn demands(&self) -> Demands {
+        let handlers = self.handlers.iter().map(|handler| Demand::new(handler.limit())).collect();
+        let mut demands = Demands { slots: Demand::new(self.concurrency), handlers };
+        for share in &self.queues {
+            demands.slots.add(share);
+            if let Some(handler) = share.only_limited_handler() {
+                demands.handlers[handler].add(share);
+            }
+        }
+        demands
+    }
+
+    /// Returns the demand for the slots, and for the places of the queue's only handler if that is limited.
+    fn demands_of<'d>(&self, queue: usize, demands: &'d Demands) -> impl Iterator<Item = &'d Demand> {
+        let handler = self.queues[queue].only_limited_handler();
+        std::iter::once(&demands.slots).chain(handler.map(|handler| &demands.handlers[handler]))
     }
 
     /// Returns whether the queue has fewer slots than its share among the queues that have work.
-    fn is_within_share(&self, queue: usize, demand: Demand) -> bool {
+    fn is_within_share(&self, queue: usize, demands: &Demands) -> bool {
         let share = &self.queues[queue];
-        let weight = u128::from(share.weight);
-        let weights = demand.weights - share.demanded_weight() + weight;
-        (share.running.now as u128) * weights < self.concurrency as u128 * weight
+        self.demands_of(queue, demands).all(|demand| demand.leaves_share(share))
     }
 
     /// Returns whether the queue may take a slot without taking the share of another queue with a pending
     /// fetch.
-    fn leaves_room(&self, queue: usize, demand: Demand) -> bool {
-        let others_fetching = demand.fetching - usize::from(self.queues[queue].is_fetching);
-        others_fetching == 0 || self.is_within_share(queue, demand)
+    fn leaves_room(&self, queue: usize, demands: &Demands) -> bool {
+        let share = &self.queues[queue];
+        let is_alone = |demand: &Demand| demand.fetching == usize::from(share.is_fetching);
+        self.demands_of(queue, demands).all(|demand| is_alone(demand) || demand.leaves_share(share))
     }
 
     pub(super) fn fetched(&mut self, queue: usize) {
@@ -259,109 +305,5 @@ impl<W> Shares<W> {
             }
         };
         share.running.has_room() && has_slot && a_handler_is_free
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn queue(weight: u32) -> Share<&'static str> {
-        Share::new(weight, usize::MAX, vec![None])
-    }
-
-    fn take_all(shares: &mut Shares<&'static str>, queue: usize) -> usize {
-        std::iter::from_fn(|| shares.grant(queue)).count()
-    }
-
-    #[test]
-    fn no_queue_takes_slots_reserved_for_another() {
-        let mut shares = Shares::new(64, vec![queue(1), queue(3)], vec![]);
-        assert_eq!(shares.max_slots(0), 52);
-        assert_eq!(shares.free_slots(0), 52);
-        assert_eq!(take_all(&mut shares, 0), 52);
-        assert_eq!(shares.free_slots(0), 0);
-        assert_eq!(take_all(&mut shares, 1), 12);
-        let mut alone = Shares::new(64, vec![queue(1)], vec![]);
-        assert_eq!(take_all(&mut alone, 0), 64);
-    }
-
-    #[test]
-    fn nothing_is_reserved_with_more_queues_than_slots() {
-        let mut shares = Shares::new(1, vec![queue(1), queue(1)], vec![]);
-        let grant = shares.grant(0).unwrap();
-        assert!(shares.grant(0).is_none());
-        assert!(shares.grant(1).is_none());
-        shares.wait(0, false, "had a slot");
-        shares.wait(1, false, "had none");
-        shares.release(grant);
-        assert_eq!(shares.grant_next().unwrap().1, "had none");
-    }
-
-    #[test]
-    fn no_more_slots_are_reserved_than_exist() {
-        for weight in [1, 2, 1_000, u32::MAX] {
-            let mut shares = Shares::new(3, vec![queue(weight), queue(1), queue(1)], vec![]);
-            let taken: usize = (0..3).map(|queue| take_all(&mut shares, queue)).sum();
-            assert_eq!(taken, 3);
-        }
-    }
-
-    #[test]
-    fn freed_slots_go_by_weight() {
-        let mut shares = Shares::new(64, vec![queue(3), queue(1)], vec![]);
-        for _ in 0..100 {
-            shares.wait(0, false, "heavy");
-            shares.wait(1, false, "light");
-        }
-        let granted: Vec<_> = std::iter::from_fn(|| shares.grant_next()).collect();
-        assert_eq!(granted.iter().filter(|(_, who)| *who == "heavy").count(), 48);
-        assert_eq!(granted.len(), 64);
-    }
-
-    #[test]
-    fn greedy_queue_leaves_queues_with_a_backlog_their_share() {
-        let mut shares = Shares::new(64, vec![queue(3), queue(1)], vec![]);
-        shares.note_backlog(0, true);
-        assert_eq!(std::iter::from_fn(|| shares.grant_further(1)).count(), 16);
-        assert_eq!(std::iter::from_fn(|| shares.grant_further(0)).count(), 48);
-        let mut limited = Shares::new(64, vec![Share::new(3, 2, vec![None]), queue(1)], vec![]);
-        limited.note_backlog(0, true);
-        assert_eq!(take_all(&mut limited, 0), 2);
-        assert_eq!(std::iter::from_fn(|| limited.grant_further(1)).count(), 62);
-    }
-
-    #[test]
-    fn handlers_share_their_count_over_queues() {
-        let limited = || Share::new(1, usize::MAX, vec![Some(0)]);
-        let mut shares = Shares::<&str>::new(64, vec![limited(), limited()], vec![2]);
-        let grant = shares.grant(0).unwrap();
-        assert!(shares.grant(1).is_some());
-        assert!(shares.grant(1).is_none());
-        shares.release(grant);
-        assert!(shares.grant(1).is_some());
-    }
-
-    #[test]
-    fn delivery_with_a_message_gets_a_slot_before_a_fetch() {
-        let mut shares = Shares::new(2, vec![queue(1)], vec![]);
-        shares.wait(0, false, "fetches");
-        shares.wait(0, true, "has waited in order");
-        shares.wait(0, true, "has waited less");
-        assert_eq!(shares.grant_next().unwrap().1, "has waited in order");
-        assert_eq!(shares.grant_next().unwrap().1, "has waited less");
-        shares.forget(|who| *who == "fetches");
-        assert!(shares.grant_next().is_none());
-    }
-
-    /// The cost of a slot was once quadratic in the number of queues: this test took minutes.
-    #[test]
-    fn slots_are_granted_among_thousands_of_queues() {
-        let mut shares = Shares::new(1_024, (0..10_000).map(|_| queue(1)).collect(), vec![]);
-        for queue in 0..10_000 {
-            shares.note_backlog(queue, true);
-            shares.wait(queue, false, "waits");
-        }
-        assert_eq!(std::iter::from_fn(|| shares.grant_next()).count(), 1_024);
     }
 }

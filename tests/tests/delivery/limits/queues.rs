@@ -41,6 +41,28 @@ async fn queues_with_work_share_the_slots_by_weight() {
     assert!(quick > slow * 2 && quick < slow * 4 && slow + quick > 700, "{slow} and {quick}");
 }
 
+// newcomers 33: the places went by arrival, and each queue had half of them.
+#[tokio::test(start_paused = true)]
+async fn queues_of_one_kind_share_its_concurrency_by_weight() {
+    let (faulty, watch) = (Faulty::new(&in_memory()), Watch::default());
+    let storage = faulty.storage();
+    send(&storage, 600, || Slow { seconds: 1 }).await;
+    let urgent = storage.queue_named::<Slow>("urgent").await.unwrap();
+    for _ in 0..600 {
+        let keyed = SendOptions::new().key("urgent");
+        let _ = urgent.send(&Slow { seconds: 1 }).with(keyed).await.unwrap();
+    }
+    let worker = worker(&storage).state(watch.clone()).handle(slow).handle_on("urgent", slow);
+    let worker = worker.limit::<Slow>(HandlerLimits::new().concurrency(10));
+    let worker = worker.limit_queue("urgent", QueueLimits::new().weight(4)).build().unwrap();
+    let _ = worker.run_until(sleep(SECOND * 40)).await.unwrap();
+    let ended = watch.ended();
+    let urgent = ended.iter().filter(|ran| ran.key.is_some()).count();
+    let others = ended.len() - urgent;
+    assert!(urgent > others * 3 && urgent < others * 5, "{urgent} and {others}");
+    assert!(ended.len() > 300, "{}", ended.len());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_worker_with_one_slot_serves_its_queues_in_turn() {
     let (storage, watch) = (in_memory(), Watch::default());
