@@ -15,7 +15,13 @@ use crate::storage::QueueName;
 /// The maximum time that a hook may run.
 const HOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A message that a worker has moved to the dead-letter queue.
+/// A message that a worker has moved to the dead-letter queue, without its payload.
+///
+/// The [`job`](Self::job) has the id, the key and the headers of the message. [`DeadLetters::message`] reads
+/// the payload from the dead-letter queue: [the guide](crate::guide::dead_letters#notifications) has an
+/// example.
+///
+/// [`DeadLetters::message`]: crate::dead_letters::DeadLetters::message
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct DeadLettered {

@@ -261,6 +261,10 @@ impl WorkerBuilder {
     /// Calls `hook` for each message that this worker has dead-lettered, after the dead letter is stored. Use
     /// it to send an alert, or to record the failure in the application's own data.
     ///
+    /// The hook gets no payload. Let the key or a [header](crate::queue::SendRequest::header) of the job name
+    /// what the hook needs, such as the number of an order. A payload is read from the dead-letter queue:
+    /// [the guide](crate::guide::dead_letters#notifications) has an example.
+    ///
     /// The hook is called once for most dead letters, but not for all: it is not called if the process dies
     /// at that moment, nor for messages that are dead-lettered by hand
     /// ([`Delivery::dead_letter`](crate::Delivery::dead_letter)). After a crash it may be called twice. If no
@@ -274,14 +278,17 @@ impl WorkerBuilder {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # use jobqueue::{JobError, QueueMessage, Storage, Worker}; use serde::{Deserialize, Serialize};
     /// # #[derive(Serialize, Deserialize, QueueMessage)]
-    /// # #[message(queue = "mails", kind = "mail")] struct Mail { to: String }
+    /// # #[message(queue = "mails", kind = "mail")] struct Mail { #[message(key)] to: String }
     /// # let storage = Storage::memory();
-    /// # storage.queue::<Mail>().await?.send(&Mail { to: "lost".into() }).await?;
+    /// # storage.queue::<Mail>().await?.send(&Mail { to: "lost".into() }).header("tenant", "blue").await?;
     /// let worker = Worker::builder(storage)
     ///     .handle(|_: Mail| async { Err::<(), _>(JobError::dead_letter("no such address")) })
     ///     .on_dead_letter(|dead| async move {
-    ///         let job = dead.job.as_ref().map_or("a text that is no job", |job| &job.id);
-    ///         eprintln!("{job}, of {}: {} ({})", dead.queue, dead.error, dead.reason);
+    ///         let Some(job) = dead.job else {
+    ///             return eprintln!("a text that is no job, of {}: {}", dead.queue, dead.error);
+    ///         };
+    ///         let (to, tenant) = (job.key.as_deref(), job.headers.get("tenant"));
+    ///         eprintln!("mail {} to {to:?} for {tenant:?}: {} ({})", job.id, dead.error, dead.reason);
     ///     })
     ///     .build()?;
     /// let report = worker.run_until_idle().await?;
