@@ -13,6 +13,7 @@ mod clear;
 mod dispatch;
 mod groups;
 mod history_reserve;
+mod in_transaction;
 mod many;
 mod options;
 mod prepare;
@@ -26,6 +27,7 @@ mod unique;
 pub(crate) use dispatch::dispatch;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub(crate) use dispatch::sent_in_transaction;
+pub use in_transaction::TransactionSend;
 pub use many::SendItem;
 pub(crate) use many::dispatch_all;
 pub use options::SendOptions;

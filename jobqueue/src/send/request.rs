@@ -54,8 +54,8 @@ pub struct SendRequest<T> {
 
 /// One message to send.
 pub struct One<'a, M> {
-    queue: &'a Queue<M>,
-    message: &'a M,
+    pub(super) queue: &'a Queue<M>,
+    pub(super) message: &'a M,
 }
 
 /// One message to send, unless a message of its key was sent within the window.
@@ -262,12 +262,6 @@ impl<'a, M: QueueMessage> SendRequest<One<'a, M>> {
     /// than the recording takes.
     pub fn unique_for(self, window: Duration) -> SendRequest<Unique<'a, M>> {
         self.map_target(|one| Unique { one, window })
-    }
-
-    #[cfg(any(feature = "postgres", feature = "sqlite"))]
-    pub(crate) fn into_parts(self) -> (&'a Queue<M>, &'a M, SendOptions, Option<u64>) {
-        let One { queue, message } = self.target;
-        (queue, message, self.options, self.below)
     }
 }
 

@@ -9,12 +9,11 @@ use tokio::time::{Instant, sleep};
 use super::{EFFECT_RECORD, invalid, refuse_announced};
 use crate::delivery::Context;
 use crate::error::Error;
-use crate::message::QueueMessage;
 use crate::queue_core::QueueCore;
-use crate::send::{self, One, Purpose, SendRequest, Sent};
+use crate::send::{self, Purpose, SendRequest, Sent, TransactionSend};
 use crate::storage::{StoreErrorKind, TransactionPlace};
 
-impl<M: QueueMessage> SendRequest<One<'_, M>> {
+impl<T> SendRequest<T> {
     /// Sends within a transaction of the caller on the PostgreSQL database of the storage: the message exists
     /// if and only if the transaction commits. The commit notifies the workers of all processes.
     ///
@@ -59,15 +58,18 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     ///
     /// # Cancel safety
     /// If the future is dropped, the transaction may contain the message: roll it back.
-    pub async fn in_postgres(self, transaction: impl OpenTransaction) -> Result<Sent, Error> {
-        let (queue, message, options, below) = self.into_parts();
-        let core = queue.core();
+    pub async fn in_postgres(self, transaction: impl OpenTransaction) -> Result<Sent, Error>
+    where
+        T: TransactionSend,
+    {
+        let (one, options, below) = self.into_target();
+        let core = one.queue().core();
         if below.is_some() {
             return Err(invalid(super::CANNOT_WAIT));
         }
         // Reads in the background: the transaction must not wait for another connection.
         drop(core.refresh_settings());
-        let prepared = send::prepare(core, message, options, Purpose::One)?;
+        let prepared = send::prepare(core, one.message(), options, Purpose::One)?;
         send(core, transaction, prepared).await
     }
 }

@@ -7,14 +7,13 @@ use tokio::time::Instant;
 use super::{CANNOT_WAIT, EFFECT_RECORD, invalid, refuse_announced};
 use crate::delivery::Context;
 use crate::error::Error;
-use crate::message::QueueMessage;
 use crate::queue_core::QueueCore;
 use crate::send;
-use crate::send::{One, Prepared, Purpose, SendRequest, Sent};
+use crate::send::{Prepared, Purpose, SendRequest, Sent, TransactionSend};
 use crate::storage::{Blob, BlobName, PutBlob, StoreError, StoreErrorKind, TransactionPlace};
 use jobqueue_sqlite::{WITHOUT_LOCK, get_blob_in, holds_write_lock, put_blob_in, put_in, update_in};
 
-impl<M: QueueMessage> SendRequest<One<'_, M>> {
+impl<T> SendRequest<T> {
     /// Sends within the transaction that is open on `connection`, the caller's own connection to the same
     /// SQLite file: the message exists if and only if the transaction commits. Workers notice the commit. The
     /// call is not async: like the transaction, it runs on the caller's thread.
@@ -69,11 +68,14 @@ impl<M: QueueMessage> SendRequest<One<'_, M>> {
     ///   SQLite failed.
     ///
     /// After an error, roll the transaction back.
-    pub fn in_sqlite(self, connection: &Connection) -> Result<Sent, Error> {
-        let (queue, message, options, below) = self.into_parts();
-        let core = queue.core();
+    pub fn in_sqlite(self, connection: &Connection) -> Result<Sent, Error>
+    where
+        T: TransactionSend,
+    {
+        let (one, options, below) = self.into_target();
+        let core = one.queue().core();
         let blobs = TransactionBlobs::new(core, connection, below)?;
-        send(core, &blobs, send::prepare(core, message, options, Purpose::One)?)
+        send(core, &blobs, send::prepare(core, one.message(), options, Purpose::One)?)
     }
 }
 
