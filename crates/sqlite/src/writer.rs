@@ -155,7 +155,7 @@ impl Writer {
         let cause = Cause::new(
             StoreErrorKind::Timeout,
             format!(
-                "another process or transaction has held the file's write lock for {:?}; the operation was not applied",
+                "another process or transaction has held the file's write lock for {:?}; the operation was not applied. If this program has an open transaction on the file, send within it by `in_sqlite`, or commit it first",
                 self.busy_timeout
             ),
         );

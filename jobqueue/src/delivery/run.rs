@@ -334,6 +334,8 @@ async fn after_transaction(
 
 fn log_span(info: &JobInfo) -> Span {
     tracing::info_span!(
+        // Documented: filters name it.
+        target: "jobqueue::worker::run",
         "process",
         queue = %info.queue,
         job = printable(&info.id, MAX_ID_CHARS),

@@ -199,7 +199,9 @@ async fn heavy_operation_fails_in_time_while_light_ones_wait_for_the_lock() {
     };
     assert!(store.request(Box::new(light)));
     let heavy = store.write(Operation::PutBlob, &"", 40 << 20, |_, _| Ok(())).await;
-    assert_eq!(heavy.unwrap_err().kind(), StoreErrorKind::Timeout);
+    let refused = heavy.unwrap_err();
+    assert_eq!(refused.kind(), StoreErrorKind::Timeout);
+    assert!(refused.to_string().contains("within it by `in_sqlite`"), "{refused}");
     assert!(!has_failed.load(Ordering::SeqCst), "the light one was first");
     may_stop.store(true, Ordering::SeqCst);
 }
