@@ -62,7 +62,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), Cause> {
     }
     let _guard = ProcessGuard::claim()?;
     let connection = open::existing(from)?;
-    open::keep_log_on_close(&connection);
+    open::keep_log_on_close(&connection, true);
     schema::require_current(&connection, StoreErrorKind::InvalidInput)?;
     // An incomplete copy must not look like a complete one, so it gets its name last. Until then its name is
     // random: another backup to the same name may run in another container, under the same process id.

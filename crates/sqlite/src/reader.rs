@@ -36,7 +36,7 @@ impl Reader {
             request(&mut self);
         }
         if self.health.poisoned().is_err() {
-            keep_log_on_close(&self.connection);
+            keep_log_on_close(&self.connection, true);
         }
     }
 

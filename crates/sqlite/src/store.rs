@@ -16,7 +16,7 @@ use super::inbox::Inbox;
 use super::known::Known;
 use super::notifiers::Notifiers;
 use super::open::open_files::OpenFiles;
-use super::open::{self, platform};
+use super::open::{self, OpenedFile, platform};
 use super::options::Options;
 use super::process_guard::ProcessGuard;
 use super::reader::{ReadRequest, Reader, View};
@@ -186,8 +186,8 @@ impl OpenStores for Options {
     /// # Errors
     /// `InvalidInput` if the path cannot hold a store: a link, folder or pipe; a read-only file; a
     /// world-writable folder; a network file system; the database of another program; a schema newer than
-    /// this program's. `Corrupt` for a damaged file, `Stopped` if its disk fails, `Timeout` if another
-    /// process keeps it locked, `Unsupported` for a SQLite library older than 3.51.3.
+    /// this program's. `Corrupt` for a damaged file, `Stopped` if its disk fails, `Timeout` if its
+    /// tables have to be created or migrated and another process keeps it locked, `Unsupported` for a SQLite library older than 3.51.3.
     ///
     /// # Cancel safety
     /// If the future is dropped, the file is not opened, or opened and closed again; it may have been
@@ -239,7 +239,7 @@ jobqueue_storage::debug_fields! {
 }
 
 fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer), Cause> {
-    let (connection, file) = open::writer(&options)?;
+    let OpenedFile { connection, file, left_log } = open::writer(&options)?;
     let health = Arc::new(Health::new());
     let folder = file.parent().unwrap_or(Path::new("/")).to_owned();
     let space = Space::new(&connection, folder, options.max_bytes).map_err(from_sql)?;
@@ -274,6 +274,7 @@ fn assemble(options: Options, guard: Arc<ProcessGuard>) -> Result<(Store, Writer
     };
     let writer = Writer {
         connection,
+        left_log,
         inbox: Inbox::new(requested),
         clock,
         notifiers,

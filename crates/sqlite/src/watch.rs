@@ -51,7 +51,7 @@ impl Watcher {
             }
         }
         if self.health.poisoned().is_err() {
-            keep_log_on_close(&self.connection);
+            keep_log_on_close(&self.connection, true);
         }
     }
 

@@ -14,8 +14,9 @@ use super::health::Health;
 use super::inbox::{Inbox, Tasks};
 use super::known::Known;
 use super::notifiers::Notifiers;
-use super::open::keep_log_on_close;
+use super::open::log::LeftLog;
 use super::open::open_files::OpenFiles;
+use super::open::{keep_log_on_close, lock_is_held};
 use super::process_guard::ProcessGuard;
 use super::space::Reserve;
 use super::task::Work;
@@ -32,6 +33,7 @@ const MAX_PAUSE: Duration = Duration::from_millis(4);
 
 pub(super) struct Writer {
     pub(super) connection: Connection,
+    pub(super) left_log: LeftLog,
     pub(super) inbox: Inbox,
     pub(super) clock: Arc<StoreClock>,
     pub(super) notifiers: Arc<Notifiers>,
@@ -64,6 +66,12 @@ enum Abort {
     Failed(Cause),
 }
 
+impl From<Cause> for Abort {
+    fn from(cause: Cause) -> Self {
+        if cause.kind == StoreErrorKind::Timeout { Self::Busy } else { Self::Failed(cause) }
+    }
+}
+
 impl Writer {
     /// Works until no operation can be requested any more, then closes the file.
     pub(super) fn run(mut self) {
@@ -79,17 +87,25 @@ impl Writer {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            // Once the disk has failed, nothing more is written to the file.
-            if self.health.poisoned().is_ok() {
+            if self.may_write() {
                 self.upkeep.run(waited.is_err(), &mut self.connection, &self.clock, &mut self.known);
             }
         }
-        if self.health.poisoned().is_ok() {
+        if self.may_write() {
             self.upkeep.before_close(&self.connection);
         }
+        let may_write = self.may_write();
+        keep_log_on_close(&self.connection, !may_write);
+    }
+
+    /// Returns whether the upkeep may write to the file: the disk has not failed, and the log that earlier
+    /// processes have left is secured.
+    fn may_write(&mut self) -> bool {
         if self.health.poisoned().is_err() {
-            keep_log_on_close(&self.connection);
+            return false;
         }
+        let secured = self.left_log.secure(&self.connection);
+        secured.inspect_err(|cause| self.health.note(cause)).is_ok()
     }
 
     /// Runs all tasks in one transaction. If `joining` allows it, operations that arrive before COMMIT join
@@ -152,16 +168,17 @@ impl Writer {
     fn expire(&self, tasks: &mut Tasks, joining: Joining) {
         let now = Instant::now();
         let expired = |task: &mut Box<dyn Work>| task.kept_waiting(now) >= self.busy_timeout;
-        let cause = Cause::new(
-            StoreErrorKind::Timeout,
-            format!(
-                "another process or transaction has held the file's write lock for {:?}; the operation was not applied. If this program has an open transaction on the file, send within it by `in_sqlite`, or commit it first",
-                self.busy_timeout
-            ),
-        );
-        tasks.extract_if(.., expired).for_each(|task| task.fail(&cause));
+        let mut failed: Tasks = tasks.extract_if(.., expired).collect();
         // Heavy tasks run after light ones, which may keep arriving, so they expire here too.
-        self.inbox.take_heavy(expired).into_iter().for_each(|task| task.fail(&cause));
+        failed.extend(self.inbox.take_heavy(expired));
+        if !failed.is_empty() {
+            let detail = format!(
+                "the file's write lock was not free for {:?}, and the operation was not applied: {}",
+                self.busy_timeout,
+                lock_is_held(self.files.database())
+            );
+            fail_all(failed, &Cause::new(StoreErrorKind::Timeout, detail));
+        }
         // Tasks that arrive now have separate deadlines.
         if joining == Joining::Allowed {
             self.inbox.gather(tasks);
@@ -171,6 +188,7 @@ impl Writer {
     /// Runs the tasks in one transaction. After a failed transaction nothing is known of the file: its commit
     /// may have happened.
     fn transact(&mut self, tasks: &mut Tasks, joining: Joining) -> Result<Finished, Abort> {
+        self.left_log.secure(&self.connection).map_err(Abort::from)?;
         match self.connection.prepare_cached("BEGIN IMMEDIATE").and_then(|mut begin| begin.execute([])) {
             Ok(_) => {}
             Err(error) if is_busy(&error) => return Err(Abort::Busy),

@@ -112,6 +112,52 @@ async fn a_long_lock_ends_in_a_timeout_that_says_nothing_was_done() {
     impatient.queues().put(&queue(), PutMessage::new("x")).await.unwrap();
 }
 
+// A part of the next test; alone it does nothing.
+#[tokio::test]
+async fn part_read_and_put() {
+    let Some(path) = part("locks::part_read_and_put") else { return };
+    let options = Options::new(path).busy_timeout(Duration::from_millis(50)).migrate(false);
+    let storage = Storage::open(options).await.unwrap();
+    say!("{}", storage.queues().peek(&queue(), 32).await.unwrap().len());
+    say!("{}", storage.queues().put(&queue(), PutMessage::new("x")).await.unwrap_err());
+}
+
+// F72: an operator's shell may keep a transaction open for minutes.
+#[tokio::test]
+async fn store_is_opened_and_read_while_another_process_holds_the_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let storage = open(&path).await;
+    storage.queues().put(&queue(), PutMessage::new("x")).await.unwrap();
+    let holder = Holder::start(path.clone());
+    let said = tokio::task::spawn_blocking({
+        let path = path.clone();
+        move || Part::start("locks::part_read_and_put", &path).finish()
+    });
+    let said = said.await.unwrap();
+    assert_eq!(said[0], "1");
+    assert!(said[1].contains("was not applied") && said[1].contains("COMMIT or ROLLBACK"), "{}", said[1]);
+    #[cfg(target_os = "linux")]
+    assert!(said[1].contains(&format!("process {} (`", std::process::id())), "{}", said[1]);
+    tokio::task::spawn_blocking(|| holder.release()).await.unwrap();
+    storage.queues().put(&queue(), PutMessage::new("x")).await.unwrap();
+}
+
+// F72
+#[tokio::test]
+async fn creating_tables_waits_for_the_lock() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    Connection::open(&path).unwrap().pragma_update(None, "journal_mode", "wal").unwrap();
+    let holder = Holder::start(path.clone());
+    let impatient = Options::new(&path).busy_timeout(Duration::from_millis(50));
+    let error = Storage::open(impatient.clone()).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
+    assert!(error.to_string().contains("holds the write lock"), "{error}");
+    tokio::task::spawn_blocking(|| holder.release()).await.unwrap();
+    Storage::open(impatient).await.unwrap();
+}
+
 // I19, F72: the renewer of a lease waits for a part of the lease, and another process may hold the lock for
 // longer.
 #[tokio::test]

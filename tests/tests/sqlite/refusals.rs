@@ -327,6 +327,11 @@ async fn damage_in_the_log_is_told_and_a_crash_is_not_damage() {
         fs::write(&damaged_log, content).unwrap();
         let error = refused(&damaged).await;
         assert_eq!(error.kind(), StoreErrorKind::Corrupt, "byte {at}: {error}");
+        // Also while another process is about to write over the rest of the log.
+        let writing = Connection::open(&damaged).unwrap();
+        writing.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let error = refused(&damaged).await;
+        assert_eq!(error.kind(), StoreErrorKind::Corrupt, "byte {at}, locked: {error}");
     }
 }
 

@@ -15,6 +15,7 @@ mod documents;
 mod exit_codes;
 mod forged;
 mod letters;
+mod locked;
 #[cfg(target_os = "linux")]
 mod memory;
 mod newcomers;

@@ -13,15 +13,19 @@
 //! pages, and the next power cut would lose the result. So the log is written again, frame by frame, before
 //! it is synced. Remains of a longer log, beyond the last frame that SQLite would read, stay as they are.
 //!
+//! This needs the write lock. While another process holds it for long, the log is only checked, and the store
+//! is opened for reading: the writer [secures](LeftLog::secure) the log before its first write.
+//!
 //! SQLite's [file format, section 4](https://www.sqlite.org/fileformat2.html#the_write_ahead_log) describes
 //! the format. SQLite keeps no locks on the log itself, so opening it here ends none.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rusqlite::Connection;
 
+use crate::checkpoint::checkpoint;
 use crate::error::{Cause, from_sql};
 use jobqueue_storage::StoreErrorKind;
 
@@ -34,13 +38,53 @@ const FRAME_HEADER_BYTES: usize = 24;
 /// The size of reads and writes of the log, in bytes.
 const CHUNK_BYTES: usize = 1 << 20;
 
+/// The log that earlier processes have left beside a file.
+pub(crate) struct LeftLog {
+    path: PathBuf,
+    /// True if the log was written with `synchronous=FULL`, and so can be checked.
+    is_full: bool,
+    is_secured: bool,
+}
+
+impl LeftLog {
+    pub(super) fn new(path: PathBuf, is_full: bool) -> Self {
+        Self { path, is_full, is_secured: false }
+    }
+
+    /// Checks the log and brings it to the disk, unless that is done. `connection` must not wait for locks.
+    ///
+    /// # Errors
+    /// `Timeout` if another process holds the write lock; `Corrupt` if committed work was lost.
+    pub(crate) fn secure(&mut self, connection: &Connection) -> Result<(), Cause> {
+        if self.is_secured {
+            return Ok(());
+        }
+        if secure(connection, &self.path, self.is_full)? {
+            // The checkpoint syncs the log, unless another process is just doing so, and empties it, unless a
+            // reader uses it.
+            checkpoint(connection, "TRUNCATE")?;
+        }
+        self.is_secured = true;
+        Ok(())
+    }
+
+    /// Checks the log while another process may write to it. A frame that is just being written looks
+    /// damaged, so only damage that is found repeatedly counts.
+    pub(super) fn check_unlocked(&self) -> Result<(), Cause> {
+        if !self.is_full || length(&self.path) > MAX_CHECKED_BYTES {
+            return Ok(());
+        }
+        check(&self.path).or_else(|_| check(&self.path)).or_else(|_| check(&self.path))
+    }
+}
+
 /// Checks the log at `path` if it was written with `synchronous=FULL`, and writes it again, while
 /// `connection` keeps other processes from writing to it. Returns true if there is a log, which must then be
 /// synced.
 ///
 /// # Errors
 /// `Corrupt` if committed work was lost; `Unavailable` or `Full` if the log cannot be written.
-pub(super) fn secure(connection: &Connection, path: &Path, is_full: bool) -> Result<bool, Cause> {
+fn secure(connection: &Connection, path: &Path, is_full: bool) -> Result<bool, Cause> {
     if length(path) < HEADER_BYTES as u64 {
         return Ok(false);
     }
@@ -294,6 +338,25 @@ mod tests {
         opener.busy_handler(Some(empty_log)).unwrap();
         assert!(matches!(secure(&opener, &log, true), Ok(false)));
         assert_eq!(length(&log), 0);
+    }
+
+    /// An operator's shell may keep a transaction open for minutes; the log is then left to the first write.
+    #[test]
+    fn log_is_secured_once_no_other_process_writes() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = crate::options::Options::new(folder.path().join("jobs.db"));
+        let holder = crate::open::writer(&options).map_err(|cause| cause.error("open", "")).unwrap();
+        holder.connection.execute_batch("CREATE TABLE t (x); BEGIN IMMEDIATE").unwrap();
+        let log = crate::open::log_of(&holder.file);
+        let mut opened = crate::open::writer(&options).map_err(|cause| cause.error("open", "")).unwrap();
+        assert_eq!(
+            opened.left_log.secure(&opened.connection).unwrap_err().error("put", "").kind(),
+            StoreErrorKind::Timeout
+        );
+        assert!(length(&log) > 0);
+        holder.connection.execute_batch("ROLLBACK").unwrap();
+        assert!(opened.left_log.secure(&opened.connection).is_ok());
+        assert_eq!(length(&log), 0, "the log is synced and copied into the file");
     }
 
     #[test]

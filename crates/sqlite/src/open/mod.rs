@@ -1,7 +1,8 @@
 //! Opens the file: checks all preconditions before the first operation, and configures each connection.
 
 pub(super) mod file;
-mod log;
+mod lock_holder;
+pub(super) mod log;
 mod names;
 pub(super) mod open_files;
 pub(super) mod platform;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
+use self::log::LeftLog;
 use super::checkpoint::checkpoint;
 use super::error::{Cause, from_sql};
 use super::options::{Options, Synchronous};
@@ -30,6 +32,10 @@ const CHECKED_BYTES: u64 = 64 << 20;
 /// The time that a statement waits inside SQLite for a lock. For longer waits the writer waits itself.
 const READ_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The time that an opening waits for the write lock to secure the log. After that only the first write of
+/// the store waits for it.
+const SECURE_PATIENCE: Duration = Duration::from_millis(250);
+
 /// The pause between attempts where SQLite's own waiting does not apply.
 const RETRY_PAUSE: Duration = Duration::from_millis(5);
 
@@ -40,24 +46,42 @@ const PAGE_BYTES: i64 = 8_192;
 /// Serialises opens: a new file is created by hand, and closing it must not end the locks of another open.
 static OPENING: Mutex<()> = Mutex::new(());
 
+/// A file that is open for writing.
+pub(super) struct OpenedFile {
+    pub(super) connection: Connection,
+    pub(super) file: PathBuf,
+    /// Must be secured before the first write.
+    pub(super) left_log: LeftLog,
+}
+
 /// Opens the file for writing and checks it. Creates or migrates its tables, or fails if the options forbid
-/// that.
-pub(super) fn writer(options: &Options) -> Result<(Connection, PathBuf), Cause> {
+/// that. Waits for the write lock only if it has to create or migrate.
+pub(super) fn writer(options: &Options) -> Result<OpenedFile, Cause> {
     check_library(rusqlite::version_number())?;
     let _one_by_one = lock(&OPENING);
     let file = file::check(&options.path, options.migrates)?;
     let mut connection = connect(&file)?;
     // The file may be a copy placed beside the former file's log, which would destroy the copy.
-    make_ready(&mut connection, &file, options).inspect_err(|_| keep_log_on_close(&connection))?;
-    Ok((connection, file))
+    let left_log = make_ready(&mut connection, &file, options).map_err(|cause| {
+        keep_log_on_close(&connection, true);
+        if cause.kind == StoreErrorKind::Timeout { cause.with_detail(lock_is_held(&file)) } else { cause }
+    })?;
+    Ok(OpenedFile { connection, file, left_log })
 }
 
-fn make_ready(connection: &mut Connection, file: &Path, options: &Options) -> Result<(), Cause> {
+/// Returns the text of an error for a store that another process or transaction keeps locked, with what is
+/// known of it.
+pub(super) fn lock_is_held(file: &Path) -> String {
+    lock_holder::describe(file)
+}
+
+fn make_ready(connection: &mut Connection, file: &Path, options: &Options) -> Result<LeftLog, Cause> {
     let busy_timeout = options.busy_timeout;
     if !options.migrates {
         retry(busy_timeout, || schema::require_current(connection, StoreErrorKind::NotPrepared))?;
     }
-    if retry(busy_timeout, || schema::version(connection))? == 0 {
+    let version = retry(busy_timeout, || schema::version(connection))?;
+    if version == 0 {
         connection.pragma_update(None, "page_size", PAGE_BYTES).map_err(from_sql)?;
     } else {
         check_content(connection, file)?;
@@ -65,12 +89,17 @@ fn make_ready(connection: &mut Connection, file: &Path, options: &Options) -> Re
     retry(busy_timeout, || use_log(connection))?;
     configure(connection, options.synchronous).map_err(from_sql)?;
     let is_full = options.synchronous == Synchronous::Full;
-    if retry(busy_timeout, || log::secure(connection, &log_of(file), is_full))? {
-        // The checkpoint syncs the log, unless another process is just doing so, and empties it, unless a
-        // reader uses it.
-        connection.busy_timeout(Duration::ZERO).map_err(from_sql)?;
-        retry(busy_timeout, || checkpoint(connection, "TRUNCATE"))?;
-        connection.busy_timeout(READ_LOCK_TIMEOUT).map_err(from_sql)?;
+    // The writer waits for locks itself, so that it can answer operations that have waited too long.
+    connection.busy_timeout(Duration::ZERO).map_err(from_sql)?;
+    let mut left_log = LeftLog::new(log_of(file), is_full);
+    let is_newest = version == schema::MIGRATIONS.len();
+    let patience = if is_newest { SECURE_PATIENCE.min(busy_timeout) } else { busy_timeout };
+    match retry(patience, || left_log.secure(connection)) {
+        Err(cause) if is_newest && cause.kind == StoreErrorKind::Timeout => {
+            left_log.check_unlocked()?;
+            keep_log_on_close(connection, true);
+        }
+        secured => secured?,
     }
     if retry(busy_timeout, || schema::prepare(connection))? {
         // After this the file alone, without its log, shows that it is a store.
@@ -78,14 +107,13 @@ fn make_ready(connection: &mut Connection, file: &Path, options: &Options) -> Re
     }
     schema::forget_statistics(connection)?;
     retry(busy_timeout, || schema::read_again(connection))?;
-    // The writer waits for locks itself, so that it can answer operations that have waited too long.
-    connection.busy_timeout(Duration::ZERO).map_err(from_sql)
+    Ok(left_log)
 }
 
-/// Makes `connection` close the file without copying its log into it, after a failure, so that the next
-/// process that opens the file finds everything unchanged.
-pub(super) fn keep_log_on_close(connection: &Connection) {
-    if let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
+/// Sets whether `connection` closes the file without copying its log into it. After a failure, the next
+/// process that opens the file must find everything unchanged.
+pub(super) fn keep_log_on_close(connection: &Connection, keeps: bool) {
+    if let Err(error) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, keeps) {
         debug!(%error, "the log may be copied into the file when it is closed");
     }
 }
@@ -228,7 +256,7 @@ mod tests {
         of_the_first_version(&path).close().unwrap();
         let before = std::fs::read(&path).unwrap();
         let options = Options::new(&path);
-        let refused = writer(&options.clone().migrate(false)).unwrap_err().error("open storage", "jobs.db");
+        let refused = writer(&options.clone().migrate(false)).map(drop).unwrap_err().error("open storage", "jobs.db");
         assert_eq!(refused.kind(), StoreErrorKind::NotPrepared, "{refused}");
         assert_eq!(std::fs::read(&path).unwrap(), before);
         for migrates in [true, false] {
@@ -258,7 +286,7 @@ mod tests {
         connection.close().unwrap();
         assert!(path.metadata().unwrap().len() > CHECKED_BYTES);
         for _ in 0..2 {
-            let (connection, _) =
+            let OpenedFile { connection, .. } =
                 writer(&Options::new(&path)).map_err(|cause| cause.error("open", "jobs.db")).unwrap();
             let messages = "SELECT count(*) FROM jobqueue_message WHERE waiting = 0";
             assert_eq!(connection.query_row(messages, [], |row| row.get::<_, i64>(0)).unwrap(), 1);

@@ -40,6 +40,11 @@ impl OpenFiles {
         ])
     }
 
+    /// Returns the path of the database file.
+    pub(crate) fn database(&self) -> &Path {
+        &self.0[0].path
+    }
+
     /// Checks after a commit that both files are still in their places. The error is ambiguous, because the
     /// commit may be lost.
     pub(crate) fn check(&self) -> Result<(), Cause> {
