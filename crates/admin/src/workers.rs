@@ -1,7 +1,7 @@
 //! The running workers and their jobs.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jobqueue::__internals::{FoundWorker, Records, WorkerRecord};
 use jobqueue::Error;
@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::Admin;
 use super::in_time::in_time;
+use super::text::short_duration;
 
 /// A worker, as its record in the storage shows it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -23,6 +24,13 @@ pub struct WorkerOverview {
     /// True if the record has not been written for three intervals: the worker has died, or cannot reach the
     /// storage. Its jobs run on other workers once their leases have ended.
     pub stale: bool,
+}
+
+impl WorkerOverview {
+    /// Returns the age of the record as text, such as `7s ago`: the worker's jobs and counts are of that time.
+    pub fn age_text(&self) -> String {
+        age_text(self.age_seconds)
+    }
 }
 
 impl Admin {
@@ -93,6 +101,12 @@ impl Admin {
         });
         Ok((workers, now))
     }
+}
+
+/// Returns the age of a record as text.
+pub(super) fn age_text(seconds: f64) -> String {
+    Duration::try_from_secs_f64(seconds)
+        .map_or_else(|_| "an unknown time ago".to_owned(), |age| format!("{} ago", short_duration(age)))
 }
 
 /// Returns whether some present workers listen to the queue, but none of these accepts jobs of the kind.

@@ -10,7 +10,9 @@ use std::time::Duration;
 use jobqueue::Storage;
 use jobqueue::sqlite::{Options, put_blob_in, put_in};
 use jobqueue::storage::BlobName;
-use jobqueue::storage::{ExpiredReceipt, GetMessages, PutBlob, PutMessage, StoreErrorKind, UpdateMessage};
+use jobqueue::storage::{
+    ExpiredReceipt, GetMessages, PutBlob, PutMessage, StoreError, StoreErrorKind, UpdateMessage,
+};
 use jobqueue_tests::children::{Part, part};
 use jobqueue_tests::say;
 use jobqueue_tests::sqlite_file::{open, queue};
@@ -152,8 +154,9 @@ async fn creating_tables_waits_for_the_lock() {
     let holder = Holder::start(path.clone());
     let impatient = Options::new(&path).busy_timeout(Duration::from_millis(50));
     let error = Storage::open(impatient.clone()).await.unwrap_err();
-    assert_eq!(error.kind(), StoreErrorKind::Timeout, "{error}");
-    assert!(error.to_string().contains("holds the write lock"), "{error}");
+    let cause = StoreError::in_chain(&error).unwrap();
+    assert_eq!(cause.kind(), StoreErrorKind::Timeout, "{error:?}");
+    assert!(cause.to_string().contains("holds the write lock"), "{error:?}");
     tokio::task::spawn_blocking(|| holder.release()).await.unwrap();
     Storage::open(impatient).await.unwrap();
 }

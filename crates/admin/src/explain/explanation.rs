@@ -7,6 +7,7 @@ use jobqueue_message::times::parse_rfc3339;
 use serde::Serialize;
 
 use super::obstacle::{Obstacle, circuits, no_slot, no_worker, paused};
+use crate::workers::age_text;
 use crate::{Cancellation, HistoryRecord, JobReference, JobState, QueueOverview, RawJob, WorkerOverview};
 
 /// The state of a job, and the obstacles that keep it from running.
@@ -33,6 +34,9 @@ pub struct Explanation {
     pub worker: Option<String>,
     /// The name of that worker, which lists of workers show.
     pub worker_name: Option<String>,
+    /// The seconds since that worker wrote the record that names the run, by the storage's clock. The job may
+    /// have ended since.
+    pub record_age_seconds: Option<f64>,
     /// The state of its cancellation.
     pub cancellation: Cancellation,
     /// The reasons why it does not run: first those that must change for it to run, then a lack of slots and
@@ -87,6 +91,7 @@ impl Explanation {
             run: None,
             worker: None,
             worker_name: None,
+            record_age_seconds: None,
             cancellation: Cancellation::None,
             reasons: Vec::new(),
         }
@@ -125,6 +130,7 @@ impl Explanation {
                 self.place = JobPlace::Running;
                 self.worker = Some(worker.record.id.clone());
                 self.worker_name = Some(worker.record.name.clone());
+                self.record_age_seconds = Some(worker.age_seconds);
                 self.run = Some(run.clone());
             }
         }
@@ -199,7 +205,9 @@ impl Explanation {
                 format!("It has been running since {} ({}): {why}.", found.since, run(found))
             }
             (JobPlace::Running, Some(found)) => {
-                format!("It has been running since {} ({}).", found.since, run(found))
+                let as_of = self.record_age_seconds.map(|age| format!(", as of {}", age_text(age)));
+                let as_of = as_of.unwrap_or_default();
+                format!("It has been running since {} ({}{as_of}).", found.since, run(found))
             }
             (JobPlace::Running, None) => format!(
                 "A worker holds its lease until {}, and no record that was read names it: it has begun since the last record of its worker, waits in the worker for its turn, or the worker has died or writes no record.",

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::WorkerOverview;
+use crate::workers::age_text;
 
 /// The slots that the present workers have for a queue, and the jobs that hold them.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -14,6 +15,8 @@ pub struct SlotUse {
     pub slots: u64,
     /// The number of running jobs of the queue, by the records of all present workers.
     pub running: u64,
+    /// The age of the oldest of these records in seconds; `None` without a record.
+    pub record_age_seconds: Option<f64>,
     /// The running jobs of the queue's workers by worker, queue and kind, the most first. Queues of a worker
     /// share its slots, so jobs of its other queues are included.
     pub holders: Vec<SlotHolder>,
@@ -38,6 +41,12 @@ pub struct SlotHolder {
 }
 
 impl SlotUse {
+    /// Returns the age of the oldest record as text, to follow the figures: `, as of up to 12s ago`. Empty
+    /// without a record.
+    pub fn as_of(&self) -> String {
+        self.record_age_seconds.map(|age| format!(", as of up to {}", age_text(age))).unwrap_or_default()
+    }
+
     pub(super) fn of(queue: &str, present: &[&WorkerOverview]) -> Self {
         let mut holders: Vec<_> = present.iter().flat_map(|worker| holders(worker)).collect();
         holders.sort_by(|one, other| {
@@ -48,6 +57,7 @@ impl SlotUse {
         Self {
             slots: active.map(|worker| worker.record.slots_for(queue)).sum(),
             running: present.iter().map(|worker| worker.record.running_of(queue)).sum(),
+            record_age_seconds: present.iter().map(|worker| worker.age_seconds).reduce(f64::max),
             holders,
         }
     }

@@ -49,10 +49,11 @@ fn text(session: &Session, found: &QueueExplanation) -> String {
 }
 
 fn slots(session: &Session, slots: Option<&SlotUse>) -> String {
-    let Some(SlotUse { slots, running, holders, .. }) = slots else {
+    let Some(found) = slots else {
         return "  slots: unknown\n".to_owned();
     };
-    let mut text = format!("  slots: {slots}, running jobs of the queue: {running}\n");
+    let SlotUse { slots, running, holders, .. } = found;
+    let mut text = format!("  slots: {slots}, running jobs of the queue: {running}{}\n", found.as_of());
     let line = |holder: &SlotHolder| {
         let longest =
             Duration::try_from_secs_f64(holder.longest_seconds).map_or_else(|_| "-".to_owned(), age);

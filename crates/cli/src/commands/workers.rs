@@ -16,7 +16,8 @@ pub(crate) struct WorkersArguments {
     /// cannot reach the storage
     #[arg(long)]
     all: bool,
-    /// Lists the running jobs, each with its progress
+    /// Lists the running jobs, each with its progress, as of the last record of its worker: by default a
+    /// worker writes one every 15 seconds
     #[arg(long)]
     jobs: bool,
 }
@@ -58,7 +59,8 @@ pub(crate) async fn run(global: &Global, arguments: WorkersArguments) -> Result<
 }
 
 const COLUMNS: &[&str] = &[
-    "WORKER", "HOST", "#PID", "QUEUES", "#RUNNING", "#SLOTS", "#DONE", "#RETRIED", "#DEAD", "SINCE", "STATE",
+    "WORKER", "HOST", "#PID", "QUEUES", "#RUNNING", "#SLOTS", "#DONE", "#RETRIED", "#DEAD", "SINCE", "AS OF",
+    "STATE",
 ];
 
 fn overview(worker: &WorkerOverview) -> Vec<String> {
@@ -76,6 +78,7 @@ fn overview(worker: &WorkerOverview) -> Vec<String> {
         sum(|counters| counters.retried).to_string(),
         sum(|counters| counters.dead_lettered).to_string(),
         cell(&record.started),
+        worker.age_text(),
         state(worker),
     ]
 }
@@ -94,7 +97,8 @@ fn state(worker: &WorkerOverview) -> String {
     words.join(", ")
 }
 
-const JOB_COLUMNS: &[&str] = &["WORKER", "HOST", "QUEUE", "ID", "KIND", "ATTEMPT", "RUNS FOR", "PROGRESS"];
+const JOB_COLUMNS: &[&str] =
+    &["WORKER", "HOST", "QUEUE", "ID", "KIND", "ATTEMPT", "RUNS FOR", "AS OF", "PROGRESS"];
 
 fn running(worker: &WorkerOverview) -> Vec<Vec<String>> {
     let row = |job: &RunningJob| {
@@ -113,6 +117,7 @@ fn running(worker: &WorkerOverview) -> Vec<Vec<String>> {
             cell(&job.kind),
             format!("{}/{}", job.attempt, job.max_attempts),
             seconds(job.running_seconds + worker.age_seconds),
+            worker.age_text(),
             if job.cancelling { format!("{progress} (cancelling)") } else { progress },
         ]
     };

@@ -48,7 +48,13 @@ fn running_job_is_shown_with_its_progress_and_cancelled() {
     });
     let table = sandbox.ok(&["workers", "--jobs"]);
     assert!(table.contains("the worker") && table.contains("1/3 writing to 0@example.org"), "{table}");
-    assert!(sandbox.ok(&["workers"]).contains("mails"));
+    // incident 33, 2: the ages looked exact.
+    let (workers, of_queue) =
+        (sandbox.ok(&["workers"]), sandbox.ok(&["explain", "mails", "--measure", "0s"]));
+    assert!(workers.contains("mails") && of_queue.contains("as of up to "), "{workers}{of_queue}");
+    for shown in [table, workers, of_queue, sandbox.ok(&["explain", "mails", &job])] {
+        assert!(shown.contains("s ago"), "{shown}");
+    }
     assert_explained(&sandbox, &job);
 
     check("cancellation", &sandbox.json(&["cancel", "mails", &job, "--status"]));

@@ -33,7 +33,9 @@ pub(super) fn describe(file: &Path) -> String {
         "" => String::new(),
         name => format!(" (`{}`)", name.escape_debug()),
     };
-    format!("process {process}{name} holds the write lock; end its transaction (COMMIT or ROLLBACK), or the process")
+    format!(
+        "process {process}{name} holds the write lock; end its transaction (COMMIT or ROLLBACK), or the process"
+    )
 }
 
 /// Returns the path of the index of the write-ahead log, which has the locks.

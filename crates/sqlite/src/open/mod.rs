@@ -256,7 +256,8 @@ mod tests {
         of_the_first_version(&path).close().unwrap();
         let before = std::fs::read(&path).unwrap();
         let options = Options::new(&path);
-        let refused = writer(&options.clone().migrate(false)).map(drop).unwrap_err().error("open storage", "jobs.db");
+        let refused =
+            writer(&options.clone().migrate(false)).map(drop).unwrap_err().error("open storage", "jobs.db");
         assert_eq!(refused.kind(), StoreErrorKind::NotPrepared, "{refused}");
         assert_eq!(std::fs::read(&path).unwrap(), before);
         for migrates in [true, false] {

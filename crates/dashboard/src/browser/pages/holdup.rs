@@ -98,7 +98,7 @@ pub(crate) fn explanation(
 }
 
 fn slots(found: &SlotUse) -> String {
-    format!("{} of this queue on {} slots", found.running, found.slots)
+    format!("{} of this queue on {} slots{}", found.running, found.slots, found.as_of())
 }
 
 /// Returns a command to copy. It names no storage: the dashboard does not know how an operator reaches it.
