@@ -276,8 +276,14 @@ impl QueueOverview {
         self.pause.clone().map(QueueHold::Paused).or_else(is_unserved)
     }
 
+    /// Returns whether the queue has no job by its length, also none that is delayed, backs off or runs.
+    pub fn is_empty(&self) -> bool {
+        self.length == Some(0)
+    }
+
     /// Returns how many of its workers fetch nothing because every job that they ran failed, as text:
-    /// `circuit open on 1 of 2 workers`. `None` if there is no such worker.
+    /// `circuit open on 1 of 2 workers`. The circuit of an [empty](Self::is_empty) queue is open until its
+    /// next job, which is the probe, has succeeded; the text says so. `None` if there is no such worker.
     pub fn open_circuits(&self, workers: &[WorkerOverview]) -> Option<String> {
         let serving = workers.iter().filter(|worker| {
             !worker.stale && !worker.record.draining && worker.record.listens_to(&self.name)
@@ -285,7 +291,8 @@ impl QueueOverview {
         let open = serving.clone().filter(|worker| worker.record.has_open_circuit(&self.name)).count();
         let all = serving.count();
         let end = if all == 1 { "" } else { "s" };
-        (open > 0).then(|| format!("circuit open on {open} of {all} worker{end}"))
+        let empty = if self.is_empty() { ": the queue is empty, its next job is the probe" } else { "" };
+        (open > 0).then(|| format!("circuit open on {open} of {all} worker{end}{empty}"))
     }
 
     /// Returns how many seconds after the last write of a record the lease of a job in it has certainly

@@ -61,7 +61,7 @@ impl QueueLook {
     /// Returns whether jobs of the queue may end while it is watched.
     fn has_pace(&self) -> bool {
         let mut workers = self.known_workers().unwrap_or_default().iter();
-        self.queue.length != Some(0) && workers.any(|worker| worker.record.listens_to(&self.queue.name))
+        !self.queue.is_empty() && workers.any(|worker| worker.record.listens_to(&self.queue.name))
     }
 }
 

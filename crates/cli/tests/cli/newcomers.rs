@@ -6,7 +6,7 @@ use std::time::Duration;
 use jobqueue::worker::CircuitBreaker;
 use jobqueue::{JobError, Storage, Worker};
 
-use crate::support::{Mail, Sandbox, error_text};
+use crate::support::{Mail, Sandbox, clear, error_text};
 use crate::workers::wait_for;
 
 /// Runs `check` while a worker runs whose handler fails, and whose circuit opens at once and for a day.
@@ -42,7 +42,22 @@ fn open_circuit_is_in_the_state_of_its_queue_and_a_warning_of_doctor() {
         let checks = sandbox.json(&["doctor"]);
         let circuit = checks.as_array().unwrap().iter().find(|check| check["check"] == "circuit");
         assert_eq!(circuit.expect("a check")["verdict"], "warning", "{checks:#}");
+        assert_open_circuit_of_an_empty_queue(&sandbox);
     });
+}
+
+// incident 33, 3: the circuit of a queue in which nothing waited was a warning all night.
+fn assert_open_circuit_of_an_empty_queue(sandbox: &Sandbox) {
+    clear(&sandbox.storage, "mails");
+    let words = "circuit open on 1 of 1 worker: the queue is empty, its next job is the probe";
+    let shown = sandbox.ok(&["queues"]);
+    assert!(shown.contains(words), "{shown}");
+    let checks = sandbox.json(&["doctor"]);
+    let circuit = checks.as_array().unwrap().iter().find(|check| check["check"] == "circuit");
+    assert_eq!(circuit.expect("a check")["verdict"], "ok", "{checks:#}");
+    let explained = sandbox.json(&["explain", "mails", "--measure", "0s"]);
+    let reasons = explained["reasons"].as_array().unwrap();
+    assert!(reasons.iter().all(|reason| reason["code"] != "circuit_open"), "{explained:#}");
 }
 
 // newcomers 28, C9: `send` accepted the mistyped kind silently, and the job was a dead letter a moment later.

@@ -136,6 +136,15 @@ pub(crate) fn hold(storage: &str, queue: &str, max: u32) -> usize {
     })
 }
 
+/// Deletes all messages of a queue.
+pub(crate) fn clear(storage: &str, queue: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let storage = Storage::connect(storage).await.unwrap();
+        storage.queues().clear(&QueueName::new(queue).unwrap()).await.unwrap();
+    });
+}
+
 /// Leases all payloads in blobs for a minute, so that they cannot be deleted.
 pub(crate) fn hold_payloads(storage: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

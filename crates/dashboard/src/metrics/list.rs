@@ -88,7 +88,7 @@ metrics! {
     WORKERS = Metric::gauge("jobqueue_queue_workers", QUEUE, "Workers that serve the queue and are not draining");
     SLOTS = Metric::gauge("jobqueue_queue_slots", QUEUE, "Slots that these workers have for the queue; the queues of a worker share them");
     READY = Metric::gauge("jobqueue_queue_ready_workers", QUEUE, "Workers that have a free slot for another job of the queue");
-    CIRCUITS = Metric::gauge("jobqueue_queue_circuits_open", QUEUE, "Workers that fetch nothing from the queue because every job that they ran failed");
+    CIRCUITS = Metric::gauge("jobqueue_queue_circuits_open", QUEUE, "Workers that fetch nothing from the queue because every job that they ran failed; stays above 0 in an empty queue until its next job succeeds");
     DESIRED = Metric::gauge("jobqueue_queue_desired_workers", QUEUE, "Workers that the queue needs, by slots; not rounded");
     RECORDS = Metric::gauge("jobqueue_workers_readable", &[], "0 if the records of workers could not be read; the figures of workers then have no samples");
     PRESENT = Metric::gauge("jobqueue_workers", &["state"], "Workers by state: running, draining, or stale (stopped writing its record: it has died, or cannot reach the storage)");
