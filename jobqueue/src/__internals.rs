@@ -40,6 +40,7 @@ pub use crate::presence::{
 };
 pub use crate::queue_reading::{QueueReading, oldest_age};
 pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob, time_of};
+pub use crate::worker::shutdown_signal_then;
 pub use jobqueue_storage::text::{is_hidden, visible};
 pub use jobqueue_storage::{debug_fields, setters};
 

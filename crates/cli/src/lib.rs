@@ -15,6 +15,7 @@ mod contexts;
 mod exit;
 mod filter;
 mod http;
+mod last_line;
 mod opening;
 mod output;
 mod secrets;
@@ -26,6 +27,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches};
+use jobqueue::__internals::shutdown_signal_then;
 use tokio_util::sync::CancellationToken;
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
@@ -63,7 +65,7 @@ fn execute(cli: Cli) -> Result<(), Failure> {
         let stop = CancellationToken::new();
         let signalled = stop.clone();
         tokio::spawn(async move {
-            jobqueue::shutdown_signal().await;
+            shutdown_signal_then(last_line::print).await;
             signalled.cancel();
         });
         commands::run(cli, &stop).await

@@ -37,4 +37,6 @@ pub use limits::{HandlerLimits, QueueLimits, RateLimit};
 pub use pacing::CircuitBreaker;
 pub use report::Report;
 pub use shutdown::shutdown_signal;
+#[doc(hidden)]
+pub use shutdown::shutdown_signal_then;
 pub use start::Worker;

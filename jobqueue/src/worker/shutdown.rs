@@ -16,6 +16,17 @@ use crate::runtime::Runtime;
 /// system's default action replaced (see *Caveats* of `tokio::signal::unix::Signal`). Call the function again
 /// to listen again.
 pub async fn shutdown_signal() {
+    shutdown_signal_then(|| {}).await;
+}
+
+/// Resolves as [`shutdown_signal`] does, and calls `at_second` before a second signal ends the process.
+///
+/// # Panics
+/// As [`shutdown_signal`].
+///
+/// # Cancel safety
+/// As [`shutdown_signal`].
+pub async fn shutdown_signal_then(at_second: impl FnOnce() + Send + 'static) {
     let mut signals = Signals::subscribe();
     signals.next().await;
     crate::log::info!("received a signal to stop; a second signal stops at once");
@@ -23,6 +34,7 @@ pub async fn shutdown_signal() {
     // because the signals concern the real process.
     drop(Runtime::new().spawn(async move {
         signals.next().await;
+        at_second();
         std::process::exit(130);
     }));
 }

@@ -63,8 +63,7 @@ pub(super) fn obstacles(
         return reasons;
     }
     // No job waits for the circuit of an empty queue: its next job is the probe.
-    let (of_all, of_some) =
-        if queue.is_empty() { (None, None) } else { circuits(name, fetching.clone()) };
+    let (of_all, of_some) = if queue.is_empty() { (None, None) } else { circuits(name, fetching.clone()) };
     let failing = failing_jobs(queue);
     reasons.extend(of_all.map(|circuit| QueueObstacle::new(circuit, failing.clone())));
     if queue.held_up {

@@ -19,9 +19,10 @@ use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
 use crate::filter::Filter;
+use crate::last_line;
 use crate::output::{self, say};
 use crate::session::{Need, Session};
-use crate::text::clean;
+use crate::text::{clean, things};
 
 /// The maximum number of jobs, and of skipped jobs, that a text names.
 pub(super) const MAX_NAMED: usize = 10;
@@ -88,7 +89,12 @@ pub(crate) async fn run(
     let bulk = bulk.dry_run(arguments.dry_run);
     let bulk = bulk.given(arguments.limit, Bulk::limit).given(arguments.rate, Bulk::per_second);
     let bulk = bulk.given(arguments.canary, Bulk::canary);
-    let report = bulk.on_progress(progress_listener(bar.clone(), queue)).run().await;
+    let verb = match (arguments.dry_run, purges) {
+        (true, _) => "looked at, and nothing was changed",
+        (false, true) => "deleted, and perhaps one more",
+        (false, false) => "put back, and perhaps one more",
+    };
+    let report = bulk.on_progress(progress_listener(bar.clone(), queue, verb)).run().await;
     bar.finish_and_clear();
     let report = report?;
     // An incomplete or empty plan is not written: its file would make a second run of the same command fail.
@@ -103,10 +109,12 @@ pub(crate) async fn run(
     output::first_failure(written.and(verdict(&report, purges, arguments.limit, stop)), printed)
 }
 
-/// Returns a listener that shows the progress on `bar`.
-fn progress_listener(bar: ProgressBar, queue: &str) -> impl FnMut(BulkProgress) + Send {
+/// Returns a listener that shows the progress on `bar`. `verb` says what is done with a dead letter.
+fn progress_listener(bar: ProgressBar, queue: &str, verb: &'static str) -> impl FnMut(BulkProgress) + Send {
     let mut held_up = None;
     move |progress| {
+        let done = things(usize::try_from(progress.done).unwrap_or(usize::MAX), "dead letter");
+        last_line::set(format!("{done} {verb}; {}; run the same command again to continue", last_line::HELD));
         if let Some(reason) = progress.held_up.filter(|reason| held_up.as_ref() != Some(reason)) {
             bar.suspend(|| say(&format!("the jobs of the canary are waiting: `{queue}` {reason}")));
             held_up = Some(reason);

@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::args::{Global, JobArguments};
 use crate::exit::{Failure, or_stop};
+use crate::last_line;
 
 /// Inspects and repairs the queues, jobs and dead letters of a storage.
 #[derive(Parser)]
@@ -96,6 +97,7 @@ pub(crate) enum Command {
 
 pub(crate) async fn run(cli: Cli, stop: &CancellationToken) -> Result<(), Failure> {
     let Cli { global, command } = cli;
+    last_line::begin(&command);
     // These commands hold messages, make many changes, write a file or answer requests. They must not be
     // dropped, and end by themselves once `stop` fires.
     let ends_by_itself = matches!(

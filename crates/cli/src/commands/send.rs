@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::Failure;
+use crate::last_line;
 use crate::output::{Column, Output, add_lost_report, first_failure, rows, say};
 use crate::session::{Need, Session};
 use crate::text::{cell, duration, optional};
@@ -168,6 +169,7 @@ async fn send_all(
         let data = input.next(stop).await?;
         let job = parse_job(arguments, &data).map_err(|failure| suggest_lines(failure, &data))?;
         if !arguments.dry_run {
+            last_line::set("the job may have been sent");
             sent.push(session.admin.send(&arguments.queue, job).await?);
         }
         return Ok(());
@@ -280,6 +282,11 @@ async fn send_lines(
     }
     let send = |(number, job)| async move { (number, session.admin.send(&arguments.queue, job).await) };
     let last = jobs.last().map_or(0, |(number, _)| *number);
+    let count = sent.len();
+    last_line::set(format!(
+        "{count} jobs were sent, perhaps {} more, and none after line {last}",
+        jobs.len()
+    ));
     let mut failed = None;
     for (number, answer) in join_all(jobs.into_iter().map(send)).await {
         match answer {
@@ -288,6 +295,7 @@ async fn send_lines(
             Err(error) => failed = Some((number, error)),
         }
     }
+    last_line::set(format!("{} jobs were sent, none after line {last}", sent.count));
     failed.map_or(Ok(()), |(number, error)| Err(at_line(error.into(), number, sent.count, last)))
 }
 

@@ -75,6 +75,41 @@ fn interrupted_redrive_loses_nothing() {
     assert_eq!(left["matching"], 40 - moved, "{left}");
 }
 
+/// Sends SIGINT and SIGTERM at the same time: to a stopped process, so that it handles the first signal only
+/// when the second is there.
+#[cfg(target_os = "linux")]
+fn interrupt_twice(child: &Child) {
+    let send = |signal: &str| {
+        assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
+    };
+    send("-STOP");
+    let status = || std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    while !status().contains("State:\tT") {
+        std::thread::yield_now();
+    }
+    ["-INT", "-TERM", "-CONT"].into_iter().for_each(send);
+}
+
+// incident 33, 4: it ended without a line.
+#[cfg(target_os = "linux")]
+#[test]
+fn second_signal_says_what_was_done_and_what_is_left() {
+    let sandbox = Sandbox::with_mails(0, 40);
+    let arguments = ["dead", "redrive", "mails", "--all", "--rate", "4"];
+    let child = sandbox.command(&arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    crate::workers::wait_for("a job that was put back", || (sandbox.counts().0 > 0).then_some(()));
+    interrupt_twice(&child);
+    let output = child.wait_with_output().unwrap();
+    let text = error_text(&output);
+    assert_eq!(output.status.code(), Some(130), "{text}");
+    let line = text.lines().last().unwrap();
+    assert!(line.starts_with("error: ended at once by a second signal: "), "{text}");
+    assert!(
+        line.contains(" put back, and perhaps one more; ") && line.contains("up to 10 minutes"),
+        "{text}"
+    );
+}
+
 // K51
 #[test]
 fn lists_say_what_a_limit_leaves_out() {
