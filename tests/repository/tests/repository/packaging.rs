@@ -13,10 +13,16 @@ fn cargo(arguments: &[&str]) -> String {
 
 /// Returns the crates that a user of jobqueue compiles with these features.
 fn crates(features: &str) -> BTreeSet<String> {
+    crates_of("jobqueue", features)
+}
+
+/// Returns the crates that are compiled for a package with these features.
+fn crates_of(package: &str, features: &str) -> BTreeSet<String> {
     let tree = cargo(&[
         "tree",
         "--locked",
-        "--package=jobqueue",
+        "--package",
+        package,
         "--edges=normal",
         "--prefix=none",
         "--format={lib}",
@@ -54,6 +60,14 @@ fn without_azure_there_is_no_http_and_no_tls() {
         none_of(&crates(features), HTTP_AND_TLS);
     }
     assert!(crates("azure").contains("azure_storage_queue"), "the test reads the tree wrongly");
+}
+
+// incident 33, 5
+#[test]
+fn command_line_for_postgres_needs_no_azure() {
+    let azure = ["azure_core", "azure_identity", "reqwest"];
+    none_of(&crates_of("jobqueue-cli", "postgres"), &azure);
+    assert!(crates_of("jobqueue-cli", "postgres-entra").contains("azure_identity"));
 }
 
 #[test]
