@@ -18,9 +18,17 @@ use super::{Admin, JobState};
 pub struct GroupList {
     /// The groups.
     pub groups: Vec<GroupOverview>,
+    /// The number of groups that were found, also of those that were removed from the list since.
+    pub found: u64,
     /// True if these are all groups, with all their jobs. False if there were more messages than were read:
     /// these may contain further groups, and further jobs of the listed groups.
     pub complete: bool,
+}
+
+impl GroupList {
+    fn new(groups: Vec<GroupOverview>, complete: bool) -> Self {
+        Self { found: groups.len() as u64, groups, complete }
+    }
 }
 
 /// The jobs of one key that have not ended, in their order.
@@ -105,18 +113,18 @@ impl Admin {
             return self.groups_of_storage(&name).await;
         }
         let seen = self.seen_in_order(&name).await?;
-        Ok(GroupList { groups: overviews(groups(&self.storage, name).await?, &seen), complete: true })
+        Ok(GroupList::new(overviews(groups(&self.storage, name).await?, &seen), true))
     }
 
     /// Returns the group of a job with a key. The group has no entries if none of its jobs was found.
     pub(super) async fn group_of(&self, queue: &str, key: &str, job: &Identity) -> Result<GroupOfJob, Error> {
         let (name, (group, hash)) = (QueueName::new(queue)?, names_in_order(key, job));
-        let GroupList { groups, complete } = if self.storage.queues().orders_groups(&name).await? {
+        let GroupList { groups, complete, .. } = if self.storage.queues().orders_groups(&name).await? {
             self.groups_of_storage(&name).await?
         } else {
             let seen = self.seen_in_order(&name).await?;
             let groups = overviews(group_of(&self.storage, name, key, job).await?, &seen);
-            GroupList { groups, complete: true }
+            GroupList::new(groups, true)
         };
         let found = groups.into_iter().find(|found| found.group == group);
         Ok(GroupOfJob {
@@ -149,7 +157,7 @@ impl Admin {
                 Err(error) => return Err(not_found(error)),
             };
             let groups = in_sequence(peeked.iter().filter_map(in_order), shows_all);
-            return Ok(GroupList { groups, complete: shows_all });
+            return Ok(GroupList::new(groups, shows_all));
         };
         let (mut first, mut waiting, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
         let (mut is_first_known, mut complete) = (true, true);
@@ -177,7 +185,7 @@ impl Admin {
             complete &= next.is_none();
         }
         let groups = in_sequence(first.into_iter().chain(waiting), is_first_known);
-        Ok(GroupList { groups, complete })
+        Ok(GroupList::new(groups, complete))
     }
 }
 

@@ -22,6 +22,9 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "FILE", env = "JOBQUEUE_CONFIG")]
     pub(crate) config: Option<PathBuf>,
     /// The output format
+    ///
+    /// For example, `jobqueue dead list mails --output json | jq -r '.letters[].id'` prints the ids of dead
+    /// letters, each on a line.
     #[arg(long, short, global = true, value_name = "FORMAT", value_enum, default_value_t)]
     pub(crate) output: Output,
     /// The name under which changes are recorded [default: the login name]

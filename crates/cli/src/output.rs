@@ -165,6 +165,14 @@ pub(crate) fn say(text: &str) {
     let _ = writeln!(io::stderr(), "{}", crate::text::clean(text));
 }
 
+/// Prints a message if a list with `--limit` leaves some of `all` items out. `what` names them with a verb.
+pub(crate) fn say_left_out(what: &str, all: u64, listed: usize) {
+    let left = all.saturating_sub(listed as u64);
+    if left > 0 {
+        say(&format!("{all} {what}, of which {left} are left out; add --limit to list more"));
+    }
+}
+
 /// A column of a table, and its text for an item. Columns whose name begins with `#` hold numbers.
 pub(crate) type Column<T> = (&'static str, fn(&T) -> String);
 

@@ -14,7 +14,7 @@ use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::{Failure, or_stop};
 use crate::filter::Filter;
-use crate::output::{Output, print, rows, say};
+use crate::output::{Output, print, rows, say, say_left_out};
 use crate::session::{Need, Session};
 use crate::text::{clean, last};
 
@@ -136,9 +136,7 @@ async fn list(global: &Global, arguments: ListArguments, stop: &CancellationToke
     let (_, mut page) = search(global, &queue, &filter.selection(), deep.then_some(limit), stop).await?;
     page.letters.truncate(limit);
     let printed = global.output.page(&page, &page.letters, "dead letters", || rows(LETTERS, &page.letters));
-    if page.matching > page.letters.len() as u64 {
-        say(&format!("{} dead letters match; add --limit to list more", page.matching));
-    }
+    say_left_out("dead letters match", page.matching, page.letters.len());
     require_end(&page, deep).and(printed)
 }
 

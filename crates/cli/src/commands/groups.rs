@@ -6,7 +6,7 @@ use jobqueue_admin::{GroupEntry, GroupOverview};
 
 use crate::args::Global;
 use crate::exit::Failure;
-use crate::output::{say, table};
+use crate::output::{say, say_left_out, table};
 use crate::session::{Need, Session};
 use crate::text::{cell, optional};
 
@@ -14,13 +14,18 @@ use crate::text::{cell, optional};
 pub(crate) struct GroupsArguments {
     /// The name of the queue
     queue: String,
+    /// The maximum number of keys to list
+    #[arg(long, value_name = "COUNT", default_value_t = 100)]
+    limit: usize,
 }
 
 pub(crate) async fn run(global: &Global, arguments: GroupsArguments) -> Result<(), Failure> {
     let session = Session::open(global, Need::Read).await?;
-    let found = session.admin.groups(&arguments.queue).await?;
+    let mut found = session.admin.groups(&arguments.queue).await?;
+    found.groups.truncate(arguments.limit);
     let what = if found.complete { "groups" } else { "groups among the messages that were looked at" };
     global.output.page(&found, &found.groups, what, || overview(&found.groups))?;
+    say_left_out("groups have jobs", found.found, found.groups.len());
     if !found.complete {
         say("there may be more groups, and more jobs in these: not all messages of the queue were looked at");
     }

@@ -7,7 +7,7 @@ use jobqueue::schedule::Schedule;
 use jobqueue::{Context, JobError, SendOptions, Storage, Worker};
 
 use crate::shape::check;
-use crate::support::{Mail, Sandbox};
+use crate::support::{Mail, Sandbox, error_text};
 
 fn mail(number: usize) -> Mail {
     Mail { to: format!("{number}@example.org") }
@@ -213,4 +213,26 @@ fn groups_show_the_job_that_each_waits_for() {
     let second = text.lines().find(|line| line.contains(" 2 ")).unwrap();
     assert!(second.contains("second") && second.contains("first") && second.contains("waits"), "{text}");
     assert_eq!(sandbox.run(&["groups", "no-such-queue"]).status.code(), Some(3));
+}
+
+// incident 33, 6: with many keys it printed all.
+#[test]
+fn groups_say_how_many_a_limit_leaves_out() {
+    let sandbox = Sandbox::with_mails(0, 0);
+    with(&sandbox, async |storage| {
+        let queue = storage.queue::<Mail>().await.unwrap();
+        for number in 0..101 {
+            let options = SendOptions::new().in_order().key(format!("customer {number}"));
+            let _ = queue.send(&mail(number)).with(options).await.unwrap();
+        }
+    });
+    for (limit, listed) in [(&[][..], 100), (&["--limit", "2"], 2)] {
+        let output = sandbox.run(&[&["groups", "mails", "--output", "json"], limit].concat());
+        let groups: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        check("groups", &groups);
+        assert_eq!(groups["groups"].as_array().unwrap().len(), listed);
+        assert_eq!(groups["found"], 101);
+        let text = format!("101 groups have jobs, of which {} are left out", 101 - listed);
+        assert!(error_text(&output).contains(&text), "{}", error_text(&output));
+    }
 }

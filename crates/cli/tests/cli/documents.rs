@@ -46,6 +46,19 @@ fn manual_has_a_page_for_each_command() {
     }
 }
 
+// incident 33, 7
+#[test]
+fn help_has_an_example_that_reads_the_output() {
+    let sandbox = Sandbox::with_mails(0, 1);
+    let help = sandbox.ok(&["dead", "list", "--help"]);
+    let (_, example) = help.split_once("For example, `jobqueue ").expect(&help);
+    let (command, _) = example.split_once("` prints").unwrap();
+    let (command, filter) = command.split_once(" | ").unwrap();
+    let output = sandbox.ok(&command.split_whitespace().collect::<Vec<_>>());
+    let document: serde_json::Value = serde_json::from_str(&output).unwrap();
+    assert_eq!((filter, &document["letters"][0]["id"]), ("jq -r '.letters[].id'", &"dead-0".into()));
+}
+
 /// Follows the lists of commands in the help texts, from the top command to the last subcommand.
 #[test]
 fn help_of_each_command_describes_each_argument() {
