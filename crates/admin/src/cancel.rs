@@ -16,7 +16,6 @@ use serde::Serialize;
 use tokio::time::sleep;
 
 use super::plan::check_storage;
-use super::queues::check_home;
 use super::{Action, Admin, CancelPlan, JobReference};
 
 /// The number of concurrent requests.
@@ -199,7 +198,7 @@ impl Admin {
         if job.id.is_empty() {
             return Err(Error::new(ErrorKind::Invalid, "the id of the job is empty"));
         }
-        check_home(&job.queue)?;
+        Self::check_home(&job.queue)?;
         Ok(CancelRequest {
             queue: QueueName::new(&job.queue)?.to_string(),
             id: job.id.clone(),

@@ -15,7 +15,6 @@ use super::event::ActionTarget;
 use super::found_letters::{DeadLetterPage, FoundLetters};
 use super::jobs::MAX_SEARCHED_FOR_JOB;
 use super::membership::Memberships;
-use super::queues::check_home;
 use super::text::condition;
 use super::{Action, Admin, short_duration};
 
@@ -356,7 +355,7 @@ impl Admin {
     }
 
     pub(super) async fn dead_letter_queue(&self, queue: &str) -> Result<DeadLetterQueue, Error> {
-        check_home(queue)?;
+        Self::check_home(queue)?;
         self.open(queue).await?.dead_letters()
     }
 }

@@ -216,13 +216,20 @@ pub(super) fn not_found(error: jobqueue::storage::StoreError, queue: &QueueName)
     error.into()
 }
 
-/// Refuses a dead-letter queue, because dead letters are named by the queue that they came from.
-pub(super) fn check_home(queue: &str) -> Result<(), Error> {
-    let Some(home) = queue.strip_suffix(jobqueue_storage::DEAD_LETTER_SUFFIX) else { return Ok(()) };
-    let text = format!(
-        "`{queue}` has the dead letters of `{home}`: name that queue, and create it if it was deleted"
-    );
-    Err(Error::new(ErrorKind::Invalid, text))
+impl Admin {
+    /// Refuses a dead-letter queue: its dead letters neither wait nor run, and are named by the queue that they
+    /// came from.
+    ///
+    /// # Errors
+    /// [`Invalid`](ErrorKind::Invalid) for a dead-letter queue.
+    #[doc(hidden)]
+    pub fn check_home(queue: &str) -> Result<(), Error> {
+        let Some(home) = queue.strip_suffix(jobqueue_storage::DEAD_LETTER_SUFFIX) else { return Ok(()) };
+        let text = format!(
+            "`{queue}` has the dead letters of `{home}`: name that queue, and create it if it was deleted"
+        );
+        Err(Error::new(ErrorKind::Invalid, text))
+    }
 }
 
 /// A setting of a queue as all workers use it.

@@ -19,7 +19,6 @@ use jobqueue_message::envelope::Identity;
 use super::in_time::in_time;
 use super::jobs::MAX_SEARCHED_FOR_JOB;
 use super::membership::Memberships;
-use super::queues::check_home;
 use super::{
     Admin, Cancellation, DeadLetterFilter, HistoryFilter, JobFilter, JobReference, JobState, QueueOverview,
     RawJob, WorkerOverview,
@@ -64,7 +63,7 @@ impl Admin {
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Invalid`](ErrorKind::Invalid) if it is
     /// a dead-letter queue; [`Storage`](ErrorKind::Storage) if anything else but the history cannot be read.
     pub async fn explain(&self, job: &JobReference) -> Result<Explanation, Error> {
-        check_home(&job.queue)?;
+        Self::check_home(&job.queue)?;
         let found = self.search_once(job).await?;
         // If the job moved during the search, every read may have missed it.
         if found.has_ended { self.search_once(job).await } else { Ok(found) }

@@ -14,7 +14,6 @@ use super::pace::{EmptyIn, QueueCounts, QueuePace};
 use super::queue_obstacles::{QueueObstacle, obstacles};
 use super::slots::SlotUse;
 use crate::in_time::in_time;
-use crate::queues::check_home;
 use crate::text::{grouped, short_duration};
 use crate::{Admin, QueueOverview, RawJob, WorkerOverview};
 
@@ -137,7 +136,7 @@ impl Admin {
     /// [`Invalid`](jobqueue::ErrorKind::Invalid) if it is a dead-letter queue;
     /// [`Storage`](jobqueue::ErrorKind::Storage) if the queue cannot be read.
     pub async fn explain_queue(&self, queue: &str, measure: Duration) -> Result<QueueExplanation, Error> {
-        check_home(queue)?;
+        Self::check_home(queue)?;
         let (mut look, mut pace) = (self.look_at(queue).await?, QueuePace::default());
         if !measure.is_zero() && look.has_pace() {
             let before = look.counts();

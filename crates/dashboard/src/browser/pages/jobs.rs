@@ -5,11 +5,11 @@ use std::sync::Arc;
 use askama::Template;
 use jobqueue::QueueName;
 use jobqueue::storage::StateCounts;
-use jobqueue_admin::{Action, CancelPlan, JobPage, JobReference, JobState, RawJob};
+use jobqueue_admin::{Action, Admin, CancelPlan, JobPage, JobReference, JobState, RawJob};
 
 use super::job::reference;
 use super::operation::Started;
-use super::rows::Message;
+use super::rows::{Message, place};
 use super::{Answer, Layout, PageError, operation};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
@@ -24,20 +24,13 @@ use crate::browser::text::line;
 /// The number of jobs on a page. With conditions there may be up to 1,000 more.
 const PAGE_SIZE: usize = 100;
 
-/// The states that have a list, with their names in addresses and on pages.
-const LISTS: [List; 4] = [
-    List { state: JobState::Waiting, name: "waiting", title: "Waiting" },
-    List { state: JobState::Delayed, name: "delayed", title: "Delayed" },
-    List { state: JobState::BackingOff, name: "backing_off", title: "Backing off" },
-    List { state: JobState::Running, name: "running", title: "Running" },
-];
+/// The states that have a list, in the order of the page.
+const LISTS: [List; 4] =
+    [List(JobState::Waiting), List(JobState::Delayed), List(JobState::BackingOff), List(JobState::Running)];
 
-#[derive(Clone, Copy)]
-struct List {
-    state: JobState,
-    name: &'static str,
-    title: &'static str,
-}
+/// The list of the jobs in a state. Its name and its title are the [words](place) for that state.
+#[derive(Clone, Copy, PartialEq)]
+struct List(JobState);
 
 #[derive(Template)]
 #[template(path = "jobs.html")]
@@ -73,15 +66,28 @@ impl List {
     /// Returns the list with this name, or the first without a name.
     fn find(name: Option<&str>) -> Result<Self, PageError> {
         let Some(name) = name else { return Ok(LISTS[0]) };
-        let found = LISTS.into_iter().find(|list| list.name == name);
+        let found = LISTS.into_iter().find(|list| list.name() == name);
         found.ok_or_else(|| {
-            let names = LISTS.map(|list| list.name).join(", ");
+            let names = LISTS.map(Self::name).join(", ");
             PageError::invalid(format!("`{}` is not a state; choose one of {names}", line(name)))
         })
     }
 
+    /// Returns the name in addresses, which is that of the state in documents.
+    fn name(self) -> String {
+        place(self.0.into()).replace(' ', "_")
+    }
+
+    fn title(self) -> String {
+        let mut title = place(self.0.into()).to_owned();
+        if let Some(first) = title.get_mut(..1) {
+            first.make_ascii_uppercase();
+        }
+        title
+    }
+
     fn count(self, counts: &StateCounts) -> Option<u64> {
-        match self.state {
+        match self.0 {
             JobState::Waiting => Some(counts.waiting),
             JobState::Delayed => Some(counts.delayed),
             JobState::BackingOff => Some(counts.backing_off),
@@ -92,7 +98,7 @@ impl List {
 
     /// Returns whether its jobs wait for a time.
     fn is_hidden(self) -> bool {
-        matches!(self.state, JobState::Delayed | JobState::BackingOff)
+        matches!(self.0, JobState::Delayed | JobState::BackingOff)
     }
 }
 
@@ -106,7 +112,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let counts = look.queue(queue).and_then(|queue| queue.states);
     let lists = LISTS.map(|list| {
         let count = counts.as_ref().and_then(|counts| list.count(counts));
-        (list, selection.query(list.name, None), count)
+        (list, selection.query(&list.name(), None), count)
     });
     let mut layout = Layout::new(&request, "", format!("Jobs of {queue}")).with_look(&look);
     // A search is not repeated, and a later page may begin at a job that is gone.
@@ -121,8 +127,8 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         list,
         has_keys: found.jobs.iter().any(|job| !job.key.is_empty()),
         jobs: found.jobs,
-        next: found.next.as_deref().map(|next| selection.query(list.name, Some(next))),
-        first: from.map(|_| selection.query(list.name, None)),
+        next: found.next.as_deref().map(|next| selection.query(&list.name(), Some(next))),
+        first: from.map(|_| selection.query(&list.name(), None)),
         shows_all,
         operations: Started::last(&request, queue, true),
         has_text: !request.app.redactor.hides(),
@@ -137,11 +143,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
 /// that a request to cancel them would have no effect.
 fn home_queue(fields: &Fields) -> Result<QueueName, PageError> {
     let queue = QueueName::new(fields.required("queue")?).map_err(jobqueue::Error::from)?;
-    if queue.is_dead_letter() {
-        return Err(PageError::invalid(format!(
-            "`{queue}` has dead letters, which neither wait nor run: they are listed with the queue that they came from"
-        )));
-    }
+    Admin::check_home(queue.as_str())?;
     Ok(queue)
 }
 
@@ -162,7 +164,7 @@ async fn read(
     let admin = &request.app.admin;
     if !admin.shows_all_jobs() {
         let queue = fields.required("queue")?;
-        if list.state != JobState::Waiting {
+        if list.0 != JobState::Waiting {
             return Ok(FoundJobs { jobs: Vec::new(), next: None });
         }
         let shown = request.app.reads.get(queue, admin.peek(queue)).await?;
@@ -186,20 +188,20 @@ async fn search(
     let filter = selection.filter().from(from.map(str::to_owned)).limit(PAGE_SIZE);
     let reads = &request.app.reads;
     let search = async {
-        let mut page = request.app.admin.jobs(queue, list.state, &filter).await?;
+        let mut page = request.app.admin.jobs(queue, list.0, &filter).await?;
         page.jobs = page.jobs.into_iter().map(RawJob::without_content).collect();
         Ok::<_, jobqueue::Error>(page)
     };
     // The first page is refreshed for all viewers at once. Others may be too large to be kept.
     if selection.is_empty() && from.is_none() {
-        return Ok(reads.get(&format!("{queue} {}", list.name), search).await?);
+        return Ok(reads.get(&format!("{queue} {}", list.name()), search).await?);
     }
     Ok(Arc::new(reads.get_once(search).await?))
 }
 
 /// Returns the state whose jobs a document is to list, by the name that the page gives it.
 pub(crate) fn listed_state(fields: &Fields) -> Result<JobState, PageError> {
-    Ok(List::find(fields.text("state"))?.state)
+    Ok(List::find(fields.text("state"))?.0)
 }
 
 /// Previews the jobs that meet the conditions of the form, in every state.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use jobqueue_admin::{
-    Action, GroupEntry, GroupList, GroupOverview, PauseOptions, QueueExplanation, QueueOverview,
+    Action, Admin, GroupEntry, GroupList, GroupOverview, PauseOptions, QueueExplanation, QueueOverview,
 };
 
 use super::holdup::{HoldUp, Keys, explanation};
@@ -129,9 +129,7 @@ async fn overview(request: &AuthorizedRequest, look: &Look, name: &str) -> Resul
 
 /// Explains a queue by the figures of its page, for programs.
 pub(crate) async fn explain(request: &AuthorizedRequest, name: &str) -> Result<QueueExplanation, PageError> {
-    if name.ends_with(jobqueue_storage::DEAD_LETTER_SUFFIX) {
-        return Err(PageError::invalid("dead letters wait for no worker: name their queue"));
-    }
+    Admin::check_home(name)?;
     let look = request.app.looks.latest().await?;
     let overview = overview(request, &look, name).await?;
     // If the messages cannot be read, the reasons that concern their kinds are left out.

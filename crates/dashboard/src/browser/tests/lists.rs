@@ -76,6 +76,9 @@ async fn jobs_are_listed_by_state_and_page() {
     let document: serde_json::Value = serde_json::from_str(&document).unwrap();
     assert_eq!(document["jobs"].as_array().unwrap().len(), 100);
     assert!(document["next"].is_string(), "{document}");
+    // The words of a state are those of the page of a job, and its name that of documents.
+    let page = browser.page("/queues/mails/jobs?state=backing_off").await;
+    assert!(page.contains("aria-current=\"page\">Backing off (0)"), "{page}");
     for query in ["state=dead", "state=delayed&from=nowhere"] {
         let answer = browser.get(&format!("/queues/mails/jobs?{query}")).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{query}");
@@ -146,6 +149,11 @@ async fn dead_letter_queue_has_no_lists_of_jobs() {
     assert!(!page.contains("id=\"jobs\""), "{page}");
     let list = browser.get("/queues/mails-poison/jobs").await;
     assert_eq!(list.status, StatusCode::BAD_REQUEST, "{}", list.text);
+    // The page and the document refused it in other words.
+    let document = browser.get("/api/explain?queue=mails-poison").await;
+    for refused in [&list, &document] {
+        assert!(refused.text.contains("has the dead letters of"), "{}", refused.text);
+    }
     for (path, field) in [
         ("/do/preview-jobs", ("kind", "mail")),
         ("/do/preview-selected-jobs", ("selected", "queue=mails-poison&id=dead")),
