@@ -13,8 +13,8 @@
 //!   [`Synchronous::Normal`] trades the latter for speed.
 //! - **Strictness.** An expired receipt is refused in the statement itself; receipts are 128 random bits.
 //! - **Several processes.** Any number of processes may open the file at once. A commit in one process wakes
-//!   the subscriptions of the others. While another process holds the write lock, operations wait for up to
-//!   [`Options::busy_timeout`].
+//!   the subscriptions of the others. While another process holds the write lock, operations that write wait
+//!   for up to [`Options::busy_timeout`]; reads do not wait, nor does opening a file whose tables are there.
 //! - **Visible failures.** On a full disk the operation fails and is not applied. Leases, renewals and
 //!   deletions have reserved room, as long as the log can start over where other programs fill the disk.
 //!   Damage in the file, or a failed write or sync, stops the store until it is opened again

@@ -75,8 +75,9 @@ impl Options {
         /// Sets the durability of commits. The default is [`Synchronous::Full`].
         synchronous(synchronous: Synchronous);
 
-        /// Sets the time that an operation waits while another process or transaction writes, by default 10
-        /// seconds. After that the operation fails with `Timeout`, and was certainly not applied.
+        /// Sets the time that an operation that writes waits while another process or transaction writes, by
+        /// default 10 seconds. After that the operation fails with `Timeout`, and was certainly not applied.
+        /// Its error names the process that holds the write lock, if that can be known, as on Linux.
         busy_timeout(timeout: Duration) => busy_timeout;
 
         /// Sets whether opening a file creates it and its tables if they are missing, and migrates older

@@ -16,7 +16,8 @@ fn commands_that_read_succeed_while_another_process_holds_the_write_lock() {
     let shell = Connection::open(sandbox.path("jobs.db")).unwrap();
     // The shell, or a worker, has also left something in the log.
     shell.execute_batch("CREATE TABLE mine (x); BEGIN IMMEDIATE; INSERT INTO mine VALUES (1)").unwrap();
-    let reads: [&[&str]; 12] = [
+    let copy = sandbox.path("copy.db");
+    let reads: [&[&str]; 13] = [
         &["queues"],
         &["queue", "show", "mails"],
         &["peek", "mails"],
@@ -29,6 +30,7 @@ fn commands_that_read_succeed_while_another_process_holds_the_write_lock() {
         &["schedules", "list"],
         &["leaders"],
         &["doctor"],
+        &["backup", copy.to_str().unwrap()],
     ];
     for arguments in reads {
         let output = sandbox.without_storage(arguments).output().unwrap();
