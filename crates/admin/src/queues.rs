@@ -217,8 +217,8 @@ pub(super) fn not_found(error: jobqueue::storage::StoreError, queue: &QueueName)
 }
 
 impl Admin {
-    /// Refuses a dead-letter queue: its dead letters neither wait nor run, and are named by the queue that they
-    /// came from.
+    /// Refuses a dead-letter queue: its dead letters neither wait nor run, and are named by the queue that
+    /// they came from.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a dead-letter queue.

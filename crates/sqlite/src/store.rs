@@ -187,7 +187,8 @@ impl OpenStores for Options {
     /// `InvalidInput` if the path cannot hold a store: a link, folder or pipe; a read-only file; a
     /// world-writable folder; a network file system; the database of another program; a schema newer than
     /// this program's. `Corrupt` for a damaged file, `Stopped` if its disk fails, `Timeout` if its
-    /// tables have to be created or migrated and another process keeps it locked, `Unsupported` for a SQLite library older than 3.51.3.
+    /// tables have to be created or migrated and another process keeps it locked, `Unsupported` for a SQLite
+    /// library older than 3.51.3.
     ///
     /// # Cancel safety
     /// If the future is dropped, the file is not opened, or opened and closed again; it may have been

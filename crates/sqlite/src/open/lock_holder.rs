@@ -1,8 +1,8 @@
 //! Names the process that holds SQLite's write lock, for errors.
 //!
-//! SQLite does not say which connection holds a lock. Linux lists the locks of all processes that this one can
-//! see. The locked file is only looked at by its path: closing a descriptor of it would end the locks of this
-//! process.
+//! SQLite does not say which connection holds a lock. Linux lists the locks of all processes that this one
+//! can see. The locked file is only looked at by its path: closing a descriptor of it would end the locks of
+//! this process.
 
 use std::path::{Path, PathBuf};
 
