@@ -29,7 +29,7 @@ const LISTS: [List; 4] =
     [List(JobState::Waiting), List(JobState::Delayed), List(JobState::BackingOff), List(JobState::Running)];
 
 /// The list of the jobs in a state. Its name and its title are the [words](place) for that state.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 struct List(JobState);
 
 #[derive(Template)]
