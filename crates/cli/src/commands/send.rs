@@ -282,7 +282,7 @@ async fn send_lines(
     }
     let send = |(number, job)| async move { (number, session.admin.send(&arguments.queue, job).await) };
     let last = jobs.last().map_or(0, |(number, _)| *number);
-    let count = sent.len();
+    let count = sent.count;
     last_line::set(format!(
         "{count} jobs were sent, perhaps {} more, and none after line {last}",
         jobs.len()
