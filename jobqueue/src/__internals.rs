@@ -38,7 +38,7 @@ pub use crate::presence::{
     KindLimits, ListeningQueue, Records, Requests, RunningJob, StoredRequest, WorkerRecord, is_of_this_life,
     storage_time,
 };
-pub use crate::queue_reading::{QueueReading, oldest_age};
+pub use crate::queue_reading::QueueReading;
 pub use crate::untyped_queue::{UntypedQueue, check_blob, load_blob, time_of};
 pub use crate::worker::shutdown_signal_then;
 pub use jobqueue_storage::text::{is_hidden, visible};

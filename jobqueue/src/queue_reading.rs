@@ -20,9 +20,9 @@ pub struct QueueReading {
     /// True if [`visible`](Self::visible) is exact.
     pub visible_is_exact: bool,
     /// The age of the oldest message. If the storage can list every message: the time since the oldest
-    /// receivable message became due. Messages that wait for another message of their group do not count; if
-    /// all messages wait, the age is zero. In other storages: the time since the oldest message of the peek
-    /// was inserted. `None` if no message was found, or if the storage does not return its time.
+    /// receivable message became due. Messages that wait for another message of their group do not count. In
+    /// other storages: the time since the oldest message of the peek was inserted. `None` if no message can
+    /// be received, and if the storage does not return its time.
     pub oldest: Option<Duration>,
     /// True if messages are visible, but each waits for another message of its group, so that none can be
     /// received. Always false in storages that cannot list every message.
@@ -61,9 +61,9 @@ impl QueueReading {
         let first_due = first_due?;
         let oldest = match &first_due {
             Some(FirstDue::At(due)) => Some(*due),
-            // A message that only the peek returned became due after the listing, or waits for another of its
-            // group.
-            Some(FirstDue::HeldUp | FirstDue::NoMessage) => now.filter(|_| visible > 0),
+            // A message that only the peek returned became due after the listing.
+            Some(FirstDue::NoMessage) => now.filter(|_| visible > 0),
+            Some(FirstDue::HeldUp) => None,
             None => peeked.iter().map(|message| message.inserted).min(),
         };
         let reach = store.powers().peek_reach;
@@ -81,16 +81,12 @@ impl QueueReading {
         })
     }
 
-    /// Returns the value for a gauge of ages: [`oldest`](Self::oldest), or zero if certainly no message is
-    /// visible. `None` if the age is unknown.
+    /// Returns the value for a gauge of ages: [`oldest`](Self::oldest), or zero if certainly no message can
+    /// be received. `None` if the age is unknown.
     pub fn age(&self) -> Option<Duration> {
-        oldest_age(self.oldest, self.visible, self.visible_is_exact)
+        let receives_none = self.held_up || (self.visible == 0 && self.visible_is_exact);
+        self.oldest.or(receives_none.then_some(Duration::ZERO))
     }
-}
-
-/// Returns the [age](QueueReading::age) for these fields of a [`QueueReading`].
-pub fn oldest_age(oldest: Option<Duration>, visible: u64, visible_is_exact: bool) -> Option<Duration> {
-    oldest.or((visible == 0 && visible_is_exact).then_some(Duration::ZERO))
 }
 
 /// The properties of a queue. The storage may be unable to count its messages.

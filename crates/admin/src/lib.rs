@@ -116,7 +116,7 @@ pub use job::{JobReference, JobState, RawBatch, RawDeadLetter, RawDeferral, RawJ
 pub use job_counts::JobCounts;
 pub use jobs::{JobFilter, JobPage};
 pub use leaders::LeaderOverview;
-pub use oldest::OldestJob;
+pub use oldest::{HELD_UP, OldestJob};
 pub use outcome::{DeadAgain, PlanOutcome};
 pub use pause::{Pause, PauseOptions};
 pub use payload::{BlobReference, RawPayload};

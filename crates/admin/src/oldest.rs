@@ -4,15 +4,25 @@ use std::time::Duration;
 
 use super::QueueOverview;
 
-/// The oldest job of one or several queues, as commands and pages show it. In a queue it is the oldest job that
-/// can be received, or while none can be, the oldest that backs off.
+/// The age of the oldest job that waits for another of its key from which on it is an operator's concern: if
+/// each visible job waits so, and if others can be received. The alert `JobqueueHeldUpByKey` has the same.
+const LONG_HELD_UP: [Duration; 2] = [Duration::from_secs(900), Duration::from_secs(14_400)];
+
+/// The words for a queue whose visible jobs each wait for another of their key, and for such a job.
+#[doc(hidden)]
+pub const HELD_UP: &str = "held up by a key";
+
+/// The oldest job of one or several queues, as commands and pages show it. In a queue it is the oldest that
+/// waits, also for another of its key. While no job can be received, jobs that back off count too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OldestJob {
-    /// The age: [`oldest`](QueueOverview::oldest), or
+    /// The age: [`oldest`](QueueOverview::oldest), [`oldest_held_up`](QueueOverview::oldest_held_up) or
     /// [`oldest_backing_off`](QueueOverview::oldest_backing_off). `None` if there is no job, or if its age is
     /// unknown.
     pub age: Option<Duration>,
+    /// True if the job waits for another of its key.
+    pub held_up: bool,
     /// True if the job backs off.
     pub backs_off: bool,
     /// True if it is certainly the oldest, or if there is certainly none.
@@ -20,16 +30,27 @@ pub struct OldestJob {
 }
 
 impl OldestJob {
+    const NONE: Self = Self { age: None, held_up: false, backs_off: false, is_exact: true };
+
     /// Returns the oldest job of all these queues.
     pub fn of<'q>(queues: impl IntoIterator<Item = &'q QueueOverview>) -> Self {
-        let none = Self { age: None, backs_off: false, is_exact: true };
-        queues.into_iter().map(QueueOverview::oldest_job).fold(none, Self::or_older)
+        queues.into_iter().map(QueueOverview::oldest_job).fold(Self::NONE, Self::or_older)
     }
 
-    /// Returns the older of two jobs; of the same age, the one that can be received.
+    /// Returns why the job cannot be received, as text: `held up by a key` or `backing off`.
+    pub fn obstacle(&self) -> Option<&'static str> {
+        match self {
+            Self { held_up: true, .. } => Some(HELD_UP),
+            Self { backs_off: true, .. } => Some("backing off"),
+            _ => None,
+        }
+    }
+
+    /// Returns the older of two jobs. Of the same age it is the one that can be received, or else the one
+    /// that backs off, since others may wait for it.
     fn or_older(self, other: Self) -> Self {
-        let is_older = (other.age, !other.backs_off) > (self.age, !self.backs_off);
-        let older = if is_older { other } else { self };
+        let rank = |job: Self| (job.age, !job.held_up, !job.backs_off);
+        let older = if rank(other) > rank(self) { other } else { self };
         Self { is_exact: self.is_exact && other.is_exact, ..older }
     }
 }
@@ -37,11 +58,22 @@ impl OldestJob {
 impl QueueOverview {
     /// Returns the oldest job of the queue.
     pub fn oldest_job(&self) -> OldestJob {
-        let is_exact = self.age().is_some() && self.oldest_is_exact();
-        match self.oldest_backing_off.filter(|_| self.held_up || self.oldest.is_none()) {
-            Some(age) => OldestJob { age: Some(age), backs_off: true, is_exact },
-            None => OldestJob { age: self.oldest, backs_off: false, is_exact },
-        }
+        let receivable = OldestJob { age: self.oldest, ..OldestJob::NONE };
+        let held_up = OldestJob { age: self.oldest_held_up, held_up: true, ..OldestJob::NONE };
+        let backing_off = self.oldest_backing_off.filter(|_| self.oldest.is_none());
+        let backing_off = OldestJob { age: backing_off, backs_off: true, ..OldestJob::NONE };
+        let oldest = receivable.or_older(backing_off).or_older(held_up);
+        // A queue that is held up has a job, whose age may be unknown.
+        let is_known = self.age().is_some() && !(self.held_up && oldest.age.is_none());
+        OldestJob { is_exact: is_known && self.oldest_is_exact(), ..oldest }
+    }
+
+    /// Returns whether a job has waited for another of its key for more than four hours, or for more than 15
+    /// minutes while each visible job waits so. Always false while the queue is paused.
+    pub fn is_held_up_for_long(&self) -> bool {
+        let [all, some] = LONG_HELD_UP;
+        let limit = if self.held_up { all } else { some };
+        self.paused != Some(true) && self.oldest_held_up.is_some_and(|age| age > limit)
     }
 }
 
@@ -49,6 +81,7 @@ impl QueueOverview {
 mod tests {
     use super::*;
 
+    /// Returns a queue whose oldest jobs have these ages in hours.
     fn queue(oldest: Option<u64>, backing_off: Option<u64>) -> QueueOverview {
         let (visible, exact) = (Some(u64::from(oldest.is_some())), true);
         let [oldest, oldest_backing_off] = [oldest, backing_off].map(|hours| hours.map(hours_long));
@@ -65,21 +98,44 @@ mod tests {
         Duration::from_secs(hours * 3_600)
     }
 
+    fn held_up(held_up: u64, backing_off: Option<u64>) -> QueueOverview {
+        let queue = queue(None, backing_off);
+        QueueOverview { held_up: true, oldest_held_up: Some(hours_long(held_up)), visible: Some(1), ..queue }
+    }
+
+    fn hours(queues: &[&QueueOverview]) -> (Option<u64>, Option<&'static str>, bool) {
+        let oldest = OldestJob::of(queues.iter().copied());
+        (oldest.age.map(|age| age.as_secs() / 3_600), oldest.obstacle(), oldest.is_exact)
+    }
+
     #[test]
     fn job_that_backs_off_is_the_oldest_only_where_none_can_be_received() {
-        let held_up = QueueOverview { held_up: true, ..queue(Some(0), Some(5)) };
+        let held_up = held_up(5, Some(5));
         let (idle, unread) = (queue(None, None), QueueOverview::default());
-        let oldest = |queues: &[&QueueOverview]| {
-            let OldestJob { age, backs_off, is_exact } = OldestJob::of(queues.iter().copied());
-            (age.map(|age| age.as_secs() / 3_600), backs_off, is_exact)
-        };
-        assert_eq!(oldest(&[]), (None, false, true));
-        assert_eq!(oldest(&[&idle]), (None, false, true));
-        assert_eq!(oldest(&[&unread]), (None, false, false));
-        assert_eq!(oldest(&[&queue(None, Some(5)), &idle]), (Some(5), true, true));
-        assert_eq!(oldest(&[&held_up, &queue(Some(1), Some(9))]), (Some(5), true, true));
-        assert_eq!(oldest(&[&held_up, &queue(Some(6), None)]), (Some(6), false, true));
-        assert_eq!(oldest(&[&queue(Some(5), None), &held_up]), (Some(5), false, true));
-        assert_eq!(oldest(&[&held_up, &unread]), (Some(5), true, false));
+        let backs_off = Some("backing off");
+        assert_eq!(hours(&[]), (None, None, true));
+        assert_eq!(hours(&[&idle]), (None, None, true));
+        assert_eq!(hours(&[&unread]), (None, None, false));
+        assert_eq!(hours(&[&queue(None, Some(5)), &idle]), (Some(5), backs_off, true));
+        assert_eq!(hours(&[&held_up, &queue(Some(1), Some(9))]), (Some(5), backs_off, true));
+        assert_eq!(hours(&[&held_up, &queue(Some(6), None)]), (Some(6), None, true));
+        assert_eq!(hours(&[&queue(Some(5), None), &held_up]), (Some(5), None, true));
+        assert_eq!(hours(&[&held_up, &unread]), (Some(5), backs_off, false));
+    }
+
+    // round 33: such a queue was shown with an oldest job of 0 seconds.
+    #[test]
+    fn job_that_waits_for_its_key_is_the_oldest_if_it_waits_longest() {
+        let waits = Some(HELD_UP);
+        assert_eq!(hours(&[&held_up(3, None)]), (Some(3), waits, true));
+        assert_eq!(hours(&[&held_up(3, Some(4))]), (Some(4), Some("backing off"), true));
+        let one_key = QueueOverview { oldest_held_up: Some(hours_long(3)), ..queue(Some(1), Some(9)) };
+        assert_eq!(hours(&[&one_key]), (Some(3), waits, true));
+        let young = QueueOverview { oldest_held_up: Some(hours_long(1)), ..queue(Some(2), None) };
+        assert_eq!(hours(&[&young]), (Some(2), None, true));
+        assert!(!young.is_held_up_for_long() && held_up(1, None).is_held_up_for_long());
+        assert!(!QueueOverview { paused: Some(true), ..held_up(1, None) }.is_held_up_for_long());
+        let unknown = QueueOverview { oldest_held_up: None, ..held_up(3, None) };
+        assert_eq!(hours(&[&unknown]), (None, None, false));
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, join, stream};
-use jobqueue::__internals::{QueueReading, RunningJob, WorkerRecord, oldest_age};
+use jobqueue::__internals::{QueueReading, RunningJob, WorkerRecord};
 use jobqueue::settings::{Metadata, QueueSettings, SettingWarning};
 use jobqueue::storage::{StateCounts, StoreError, StoreErrorKind};
 use jobqueue::{Error, ErrorKind, QueueName, Storage};
@@ -41,16 +41,21 @@ pub struct QueueOverview {
     /// by state.
     pub states: Option<StateCounts>,
     /// The time for which the oldest receivable message has waited since it was due, if the storage shows
-    /// every message. Messages that wait for another of their key do not count; zero if all do. On other
-    /// storages, the time for which the oldest of the next 32 messages has been in the queue, delays and
-    /// earlier attempts included. Measured by the storage's clock. `None` if no message is visible, if a peek
-    /// shows none but does not reach all, and if the storage does not return its time:
-    /// [`visible`](Self::visible) distinguishes these.
+    /// every message. Messages that wait for another of their key do not count. On other storages, the time
+    /// for which the oldest of the next 32 messages has been in the queue, delays and earlier attempts
+    /// included. Measured by the storage's clock. `None` if no message can be received, if a peek shows none
+    /// but does not reach all, and if the storage does not return its time: [`visible`](Self::visible) and
+    /// [`held_up`](Self::held_up) distinguish these.
     #[serde(rename = "oldest_seconds", serialize_with = "seconds_option")]
     pub oldest: Option<Duration>,
     /// True if messages are visible, but each waits for another of its key, so that no worker can receive any.
     /// Always false on storages that do not show every message.
     pub held_up: bool,
+    /// The time since the oldest message that waits for another of its key was sent, by the storage's clock,
+    /// including its delay. `None` if no message waits so, and if the storage does not
+    /// [count](Self::states) them.
+    #[serde(rename = "oldest_held_up_seconds", serialize_with = "seconds_option")]
+    pub oldest_held_up: Option<Duration>,
     /// The time since the oldest message that backs off was sent, by the storage's clock, including a delay
     /// before the first attempt. `None` if no message backs off, and if the storage does not
     /// [count](Self::states) them.
@@ -193,6 +198,7 @@ impl Admin {
         let states = states.map_err(missing)?;
         let since = |at| now.duration_since(at).unwrap_or_default();
         Ok(QueueOverview {
+            oldest_held_up: states.and_then(|states| states.oldest_held_up).map(since),
             oldest_backing_off: states.and_then(|states| states.oldest_backing_off).map(since),
             length: length.ok(),
             visible: Some(visible),
@@ -328,10 +334,11 @@ impl QueueOverview {
         self.visible_is_exact || self.states.is_some()
     }
 
-    /// Returns the age that metrics report: [`oldest`](Self::oldest), or zero if no message is visible.
+    /// Returns the age that metrics report: [`oldest`](Self::oldest), or zero if no message can be received.
     /// `None` if the age is unknown.
     pub fn age(&self) -> Option<Duration> {
-        oldest_age(self.oldest, self.visible?, self.visible_is_exact)
+        let receives_none = self.held_up || (self.visible == Some(0) && self.visible_is_exact);
+        self.oldest.or(receives_none.then_some(Duration::ZERO))
     }
 
     /// Returns all settings with their values; none if the queue could not be read. The [pause](Self::pause)

@@ -20,7 +20,7 @@ mod tests {
     use crate::blob::LIST;
     use crate::journal;
     use crate::queue::{
-        BY_TIME, EXPIRED, FIRST_BACKING_OFF, HIDDEN, HIDDEN_EXPIRED, NAMES, RUNNING, WAITING,
+        BY_TIME, EXPIRED, FIRST_BACKING_OFF, FIRST_HELD_UP, HIDDEN, HIDDEN_EXPIRED, NAMES, RUNNING, WAITING,
     };
     use crate::watch::QUEUE_STATE;
 
@@ -40,6 +40,7 @@ mod tests {
             (RUNNING, "SEARCH l USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
             (QUEUE_STATE, "INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),
             (WAITING, "COVERING INDEX jobqueue_message_group (queue=? AND waiting=? AND group_name>?)"),
+            (FIRST_HELD_UP, "COVERING INDEX jobqueue_message_group (queue=? AND waiting=? AND group_name>?)"),
             (NAMES, "COVERING INDEX sqlite_autoindex_jobqueue_queue_1 (name>?)"),
             (LIST, "INDEX jobqueue_blob_name (container=? AND name>? AND name<?)"),
             (journal::ALL, "PRIMARY KEY (ended>? AND ended<?)"),

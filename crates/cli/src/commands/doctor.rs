@@ -13,7 +13,7 @@ use crate::args::Global;
 use crate::contexts::{self, Item};
 use crate::exit::Failure;
 use crate::session::{Need, Session};
-use crate::text::{cell, things};
+use crate::text::{age, cell, things};
 
 #[derive(Args)]
 pub(crate) struct DoctorArguments {
@@ -147,6 +147,7 @@ pub(super) async fn queue_checks(session: &Session, queue: &QueueOverview) -> Ve
         let detail = format!("about {dead}; {command} shows them");
         checks.push(Check::new("dead letters", name, Verdict::Warning, detail));
     }
+    checks.extend(held_up(session, queue));
     if let Ok(queue_name) = QueueName::new(queue.name.as_str()) {
         checks.extend(advice(session, &queue_name).await);
         let access = session.admin.storage().queues().check_access(&queue_name, Access::Process).await;
@@ -154,6 +155,25 @@ pub(super) async fn queue_checks(session: &Session, queue: &QueueOverview) -> Ve
         checks.push(Check::from_result("permissions", name, access.map_err(Into::into), able));
     }
     checks
+}
+
+/// Reports jobs that wait for others of their keys, if they are all visible ones, or have waited for long.
+fn held_up(session: &Session, queue: &QueueOverview) -> Option<Check> {
+    let is_long = queue.is_held_up_for_long();
+    if !queue.held_up && !is_long {
+        return None;
+    }
+    let jobs = if queue.held_up { "each visible job waits" } else { "jobs wait" };
+    let oldest = queue.oldest_held_up.map_or_else(|| "an unknown time".to_owned(), age);
+    let groups = session.command(&["groups", &queue.name]);
+    let failing = session.command(&["peek", &queue.name, "--state", "backing-off"]);
+    let running = session.command(&["workers", "--jobs"]);
+    let detail = format!(
+        "{jobs} for another of its key, the oldest for {oldest}; {groups} shows the first job of each key, {failing} the error with which it \
+         is tried again, {running} since when it runs"
+    );
+    let verdict = if is_long { Verdict::Warning } else { Verdict::Ok };
+    Some(Check::new("held up", Some(&queue.name), verdict, detail))
 }
 
 /// Reports settings of the queue at the storage itself that should be changed.

@@ -8,7 +8,7 @@ use clap::Args;
 use futures_util::join;
 use jobqueue::Error;
 use jobqueue::storage::{StoreError, StoreErrorKind};
-use jobqueue_admin::{JobCounts, QueueOverview, WorkerOverview};
+use jobqueue_admin::{HELD_UP, JobCounts, QueueOverview, WorkerOverview};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -113,11 +113,11 @@ pub(crate) fn waiting(queue: &QueueOverview, counts: JobCounts) -> String {
 /// Returns the age of the oldest job; a question mark if it is unknown.
 pub(crate) fn oldest(queue: &QueueOverview) -> String {
     let job = queue.oldest_job();
-    match job.age {
-        Some(time) if job.backs_off => format!("{} backing off", age(time)),
-        Some(time) => age(time),
-        None if job.is_exact => "-".to_owned(),
-        None => "?".to_owned(),
+    match (job.age, job.obstacle()) {
+        (Some(time), Some(obstacle)) => format!("{} {obstacle}", age(time)),
+        (Some(time), None) => age(time),
+        (None, _) if job.is_exact => "-".to_owned(),
+        (None, _) => "?".to_owned(),
     }
 }
 
@@ -131,6 +131,7 @@ fn state(queue: &QueueOverview, workers: Option<&[WorkerOverview]>) -> String {
         words.push("no worker seen".to_owned());
     }
     words.extend(workers.and_then(|workers| queue.open_circuits(workers)));
+    words.extend(queue.held_up.then(|| HELD_UP.to_owned()));
     if !queue.warnings.is_empty() {
         words.push(things(queue.warnings.len(), "warning"));
     }
@@ -157,5 +158,29 @@ mod tests {
         let session = Session::for_test(admin);
         let checks: Vec<_> = queue_checks(&session, &queue).await.iter().map(|check| check.check).collect();
         assert_eq!(checks, ["queue", "settings", "paused", "permissions"]);
+    }
+
+    // round 33: STATE was empty, OLDEST was 0s, and `doctor` had no line.
+    #[tokio::test]
+    async fn queue_that_is_held_up_by_a_key_says_so() {
+        let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
+        admin.create_queue("mails").await.unwrap();
+        let mut queue = admin.queue("mails").await.unwrap();
+        (queue.held_up, queue.visible) = (true, Some(2));
+        assert_eq!((state(&queue, None), oldest(&queue)), (HELD_UP.to_owned(), "?".to_owned()));
+        let session = Session::for_test(admin);
+        for (minutes, is_warning) in [(14, false), (16, true)] {
+            queue.oldest_held_up = Some(Duration::from_secs(minutes * 60));
+            assert_eq!(oldest(&queue), format!("{minutes}m 0s held up by a key"));
+            let checks = queue_checks(&session, &queue).await;
+            let check = checks.iter().find(|check| check.check == "held up").unwrap();
+            let row = serde_json::to_value(check).unwrap();
+            assert_eq!(row["verdict"] == "warning", is_warning, "{row}");
+            let detail = row["detail"].as_str().unwrap();
+            assert!(
+                detail.contains(" groups mails") && detail.contains("peek mails --state backing-off"),
+                "{row}"
+            );
+        }
     }
 }

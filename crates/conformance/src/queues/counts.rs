@@ -20,7 +20,30 @@ promises! { "counts" if |storage| storage.queues().powers().counts.is_some();
             queue.put("waiting").await?;
         }
         let oldest_backing_off = Some(first.inserted);
-        let expected = StateCounts { waiting: 4, delayed: 3, backing_off: 2, running: 1, oldest_backing_off };
+        let expected = StateCounts { waiting: 4, delayed: 3, backing_off: 2, running: 1, oldest_backing_off, ..StateCounts::default() };
         ensure_eq!(queue.store.counts_by_state(&queue.name).await?, Some(expected), "counts");
+    }
+
+    // Only a storage that keeps the order itself can find it.
+    /// The oldest message that waits for another of its group is found, also behind one that can be received.
+    async fn have_the_oldest_that_waits_for_its_group(subject, queue) {
+        if !queue.store.orders_groups(&queue.name).await? {
+            return Ok(());
+        }
+        let oldest = async || -> Result<_, Broken> {
+            let counts = queue.store.counts_by_state(&queue.name).await?;
+            Ok(counts.and_then(|counts| counts.oldest_held_up))
+        };
+        let put = async |group: &str| -> Result<_, Broken> {
+            let put = queue.put_with(PutMessage::new(group).with_group(Some(group.to_owned()))).await?;
+            subject.advance(secs(1)).await;
+            Ok(put.inserted)
+        };
+        put("a").await?;
+        put("b").await?;
+        ensure_eq!(oldest().await?, None, "the first of each group can be received");
+        let second = put("b").await?;
+        put("a").await?;
+        ensure_eq!(oldest().await?, Some(second), "the oldest behind another of its group");
     }
 }

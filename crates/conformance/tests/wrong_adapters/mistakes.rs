@@ -57,6 +57,8 @@ pub(crate) enum Mistake {
     WritesStaleLetters,
     MovesFormerTexts,
     CountsDelayedAsWaiting,
+    /// Counts by state, but does not find the oldest message that waits for its group.
+    FindsNoneHeldUp,
     /// Replaces metadata without checking the condition.
     ReplacesAnyMetadata,
     /// Counts a dequeue when the message is released, not when its lease expires.
@@ -222,6 +224,7 @@ pub(crate) const MISTAKES: &[(Mistake, &str)] = &[
     (Mistake::WritesStaleLetters, "dead_letters::are_moved_in_one_step"),
     (Mistake::MovesFormerTexts, "dead_letters::are_moved_in_one_step"),
     (Mistake::CountsDelayedAsWaiting, "counts::are_those_of_each_state"),
+    (Mistake::FindsNoneHeldUp, "counts::have_the_oldest_that_waits_for_its_group"),
     (Mistake::ReplacesAnyMetadata, "metadata::is_replaced_on_condition"),
     (Mistake::CountsReleasesOnly, "get::counts_after_a_timeout"),
     (Mistake::NotifiesOfNoPut, "subscriptions::notify_of_a_put"),

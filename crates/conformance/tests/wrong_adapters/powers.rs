@@ -46,6 +46,9 @@ impl StateCounter for Wrong {
         if self.has(Mistake::CountsDelayedAsWaiting) {
             counts.waiting += std::mem::take(&mut counts.delayed);
         }
+        if self.has(Mistake::FindsNoneHeldUp) {
+            counts.oldest_held_up = None;
+        }
         Ok(counts)
     }
 }

@@ -61,7 +61,7 @@ type Figure<T, N> = fn(&T) -> N;
 
 fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     let flag = |is: bool| if is { 1.0 } else { 0.0 };
-    let figures: [(Metric, Figure<QueueFigures, Option<f64>>); 13] = [
+    let figures: [(Metric, Figure<QueueFigures, Option<f64>>); 15] = [
         (list::LENGTH, |queue| Some(queue.length as f64)),
         (list::WAITING, |queue| Some(queue.waiting as f64)),
         (list::IN_FLIGHT, |queue| Some(queue.in_flight? as f64)),
@@ -74,6 +74,8 @@ fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
         (list::DELAYED, |queue| Some(queue.states?.delayed as f64)),
         (list::BACKING_OFF, |queue| Some(queue.states?.backing_off as f64)),
         (list::OLDEST_BACKING_OFF, |queue| queue.backing_off_seconds),
+        (list::HELD_UP, |queue| queue.held_up.map(|held_up| f64::from(u8::from(held_up)))),
+        (list::OLDEST_HELD_UP, |queue| queue.held_up_seconds),
         (list::DEAD, |queue| Some(queue.dead? as f64)),
     ];
     for (metric, value) in figures {

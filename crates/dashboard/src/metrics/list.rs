@@ -82,6 +82,8 @@ metrics! {
     DELAYED = Metric::gauge("jobqueue_queue_delayed", QUEUE, "Messages that were sent with a delay that is not over; no sample if the storage does not count them");
     BACKING_OFF = Metric::gauge("jobqueue_queue_backing_off", QUEUE, "Messages that were received and released with a delay: after a failure, by a snooze, or because no worker handles their kind; no sample if the storage does not count them");
     OLDEST_BACKING_OFF = Metric::gauge("jobqueue_queue_oldest_backing_off_age", QUEUE, "Time since the oldest message that backs off was sent; 0 if there is none, and no sample if the storage does not count them").seconds();
+    HELD_UP = Metric::gauge("jobqueue_queue_held_up", QUEUE, "1 if messages are visible, but each waits for another of its key; no sample if the storage does not show which do");
+    OLDEST_HELD_UP = Metric::gauge("jobqueue_queue_oldest_held_up_age", QUEUE, "Time since the oldest message that waits for another of its key was sent; 0 if there is none, and no sample if the storage does not show which do").seconds();
     DEAD = Metric::gauge("jobqueue_queue_dead_letters", QUEUE, "Dead letters of the queue; approximate");
     PAUSED = Metric::gauge("jobqueue_queue_paused", QUEUE, "1 if workers fetch nothing from the queue");
     READABLE = Metric::gauge("jobqueue_queue_readable", QUEUE, "0 if the figures of the queue could not be read");

@@ -1,5 +1,7 @@
 //! The figures of one queue, from its overview and the records of workers.
 
+use std::time::Duration;
+
 use jobqueue::storage::StateCounts;
 use jobqueue_admin::{QueueOverview, WorkerOverview};
 use serde::{Serialize, Serializer};
@@ -24,11 +26,11 @@ pub struct QueueFigures {
     /// worker without a record.
     pub hidden: u64,
     /// The seconds since the oldest receivable message became due, or was inserted if the storage does not
-    /// show when it became due. On databases, jobs that wait for another job of their key do not count: 0 if
-    /// all jobs do. `None` if no message is visible, or if jobs [wait](Self::waiting) and the age is unknown.
+    /// show when it became due. On databases, jobs that wait for another job of their key do not count.
+    /// `None` if no message can be received, or if jobs [wait](Self::waiting) and the age is unknown.
     #[serde(serialize_with = "rounded")]
     pub oldest_seconds: Option<f64>,
-    /// The age that metrics report: 0 if no message is visible, and `None` if the age is unknown.
+    /// The age that metrics report: 0 if no message can be received, and `None` if the age is unknown.
     #[serde(skip)]
     pub(crate) age_seconds: Option<f64>,
     /// The numbers of messages by state; `None` if the storage does not count them.
@@ -38,6 +40,13 @@ pub struct QueueFigures {
     /// the storage does not count them.
     #[serde(skip)]
     pub(crate) backing_off_seconds: Option<f64>,
+    /// True if each visible message waits for another of its key; `None` if the storage does not count them.
+    #[serde(skip)]
+    pub(crate) held_up: Option<bool>,
+    /// The seconds since the oldest message that waits for another of its key was sent, or 0 without such a
+    /// message; `None` if the storage does not count them.
+    #[serde(skip)]
+    pub(crate) held_up_seconds: Option<f64>,
     /// The approximate number of dead letters; `None` if their queue cannot be read.
     pub dead: Option<u64>,
     /// The jobs completed per second over the last minute; `None` before the second snapshot.
@@ -104,6 +113,7 @@ impl QueueFigures {
         let (length, paused) = (overview.length?, overview.paused?);
         let counts = overview.job_counts(workers);
         // Without the records of workers, their running jobs count as waiting or hidden.
+        let counted = |age: Option<Duration>| overview.states.map(|_| age.unwrap_or_default().as_secs_f64());
         let waiting = counts.waiting.unwrap_or_else(|| length.max(overview.visible.unwrap_or_default()));
         Some(Self {
             length,
@@ -113,9 +123,9 @@ impl QueueFigures {
             oldest_seconds: overview.oldest.map(|age| age.as_secs_f64()),
             age_seconds: overview.age().map(|age| age.as_secs_f64()),
             states: overview.states,
-            backing_off_seconds: overview
-                .states
-                .map(|_| overview.oldest_backing_off.unwrap_or_default().as_secs_f64()),
+            backing_off_seconds: counted(overview.oldest_backing_off),
+            held_up: overview.states.map(|_| overview.held_up),
+            held_up_seconds: counted(overview.oldest_held_up),
             dead: overview.dead_letters,
             rate: None,
             run_seconds: None,

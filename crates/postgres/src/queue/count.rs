@@ -44,6 +44,7 @@ impl Store {
                 backing_off: count(4)?,
                 running: count(5)?,
                 oldest_backing_off: call.get::<Option<i64>>(row, 6)?.map(to_instant),
+                oldest_held_up: call.get::<Option<i64>>(row, 7)?.map(to_instant),
             },
         })
     }

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::time::SystemTime;
 
 use rusqlite::params_from_iter;
+use rusqlite::types::FromSql;
 
 use super::admin::{FoundQueue, find};
 use crate::clock::{LEASED_TIME, to_instant};
@@ -40,6 +41,10 @@ pub(crate) const HIDDEN_EXPIRED: &str =
 /// grow with time, and stand in the index.
 pub(crate) const FIRST_BACKING_OFF: &str = "SELECT min(((id & 2199023255551) << 1) | ((id >> 41) & 1)) FROM jobqueue_message
     WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at < ?3 AND leased = 2 AND id NOT IN
+        (SELECT id FROM jobqueue_message INDEXED BY jobqueue_message_expiry WHERE expires_at <= ?2 AND queue = ?1)";
+/// The first of the messages that wait for another message of their group, in the same form.
+pub(crate) const FIRST_HELD_UP: &str = "SELECT min(((id & 2199023255551) << 1) | ((id >> 41) & 1)) FROM jobqueue_message
+    WHERE queue = ?1 AND waiting = 1 AND group_name IS NOT NULL AND id NOT IN
         (SELECT id FROM jobqueue_message INDEXED BY jobqueue_message_expiry WHERE expires_at <= ?2 AND queue = ?1)";
 const INSERTED: &str = "SELECT inserted_at FROM jobqueue_message WHERE id = ?1";
 
@@ -96,7 +101,7 @@ fn all(view: &View<'_>, queue: &FoundQueue) -> rusqlite::Result<i64> {
     let rows = row_id::all(queue.id);
     let mut statement = view.connection.prepare_cached(LEASED)?;
     let leased: i64 = statement.query_row([rows.start, rows.end], |row| row.get(0))?;
-    let count = |sql| count(view, sql, queue.id);
+    let count = |sql| number::<i64>(view, sql, queue.id);
     let present = by_number(view, queue)? + count(BY_TIME)? + leased + count(WAITING)?;
     Ok(present - count(EXPIRED)?)
 }
@@ -114,29 +119,28 @@ pub(super) fn by_state(view: &View<'_>, name: &QueueName) -> Applied<StateCounts
     };
     let (present, expired) = (hidden(HIDDEN)?, hidden(HIDDEN_EXPIRED)?);
     let [delayed, hidden, backing_off] = std::array::from_fn(|state| present[state] - expired[state]);
-    let number = |count: i64| u64::try_from(count).unwrap_or(0);
+    let positive = |count: i64| u64::try_from(count).unwrap_or(0);
     let waiting = all(view, &queue)? - delayed - hidden - running - backing_off;
     Ok(StateCounts {
-        waiting: number(waiting),
-        delayed: number(delayed),
-        backing_off: number(backing_off),
-        running: number(hidden + running),
-        oldest_backing_off: if backing_off > 0 { oldest_backing_off(view, &queue)? } else { None },
+        waiting: positive(waiting),
+        delayed: positive(delayed),
+        backing_off: positive(backing_off),
+        running: positive(hidden + running),
+        oldest_backing_off: if backing_off > 0 { inserted(view, FIRST_BACKING_OFF, &queue)? } else { None },
+        oldest_held_up: inserted(view, FIRST_HELD_UP, &queue)?,
     })
 }
 
-/// Returns the time at which the oldest message that backs off was inserted.
-fn oldest_backing_off(view: &View<'_>, queue: &FoundQueue) -> rusqlite::Result<Option<SystemTime>> {
-    let mut statement = view.connection.prepare_cached(FIRST_BACKING_OFF)?;
-    let first: Option<i64> = statement.query_row([queue.id, view.now, LEASED_TIME], |row| row.get(0))?;
-    let Some(first) = first else { return Ok(None) };
+/// Returns the time at which the first message that a statement finds was inserted.
+fn inserted(view: &View<'_>, first: &str, queue: &FoundQueue) -> rusqlite::Result<Option<SystemTime>> {
+    let Some(first) = number::<Option<i64>>(view, first, queue.id)? else { return Ok(None) };
     let row = row_id::of(queue.id, first >> 1, first & 1 == 1);
     view.connection.prepare_cached(INSERTED)?.query_row([row], |row| Ok(Some(to_instant(row.get(0)?))))
 }
 
-/// Counts messages of a queue with a statement that takes the queue's id, and optionally the time and the
-/// time of leased messages.
-fn count(view: &View<'_>, sql: &str, queue: i64) -> rusqlite::Result<i64> {
+/// Reads a number with a statement that takes the queue's id, and optionally the time and the time of leased
+/// messages.
+fn number<N: FromSql>(view: &View<'_>, sql: &str, queue: i64) -> rusqlite::Result<N> {
     let mut statement = view.connection.prepare_cached(sql)?;
     let parameters = statement.parameter_count();
     let values = [queue, view.now, LEASED_TIME].into_iter().take(parameters);

@@ -14,6 +14,8 @@ mod world_tests;
 #[cfg(test)]
 pub(super) use admin::NAMES;
 #[cfg(test)]
-pub(super) use count::{BY_TIME, EXPIRED, FIRST_BACKING_OFF, HIDDEN, HIDDEN_EXPIRED, RUNNING, WAITING};
+pub(super) use count::{
+    BY_TIME, EXPIRED, FIRST_BACKING_OFF, FIRST_HELD_UP, HIDDEN, HIDDEN_EXPIRED, RUNNING, WAITING,
+};
 pub(super) use leased::update;
 pub(super) use put::put;

@@ -304,7 +304,7 @@ impl World {
         let view = View { connection, now };
         for (queue, name) in self.names.iter().enumerate() {
             let mut expected = StateCounts::default();
-            let mut oldest_backing_off = None;
+            let (mut oldest_backing_off, mut oldest_held_up) = (None, None);
             for (state, number) in [
                 (MessageState::Waiting, &mut expected.waiting),
                 (MessageState::Delayed, &mut expected.delayed),
@@ -320,6 +320,8 @@ impl World {
                         let times = page.messages.iter().map(|(message, _)| message.inserted);
                         oldest_backing_off = oldest_backing_off.into_iter().chain(times).min();
                     }
+                    let held_up = page.messages.iter().rev().take(page.waiting_for_group);
+                    oldest_held_up = held_up.map(|(message, _)| message.inserted).chain(oldest_held_up).min();
                     shown.extend(page.messages.into_iter().map(|(message, _)| message.id));
                     from = page.next;
                     if from.is_none() {
@@ -328,7 +330,7 @@ impl World {
                 }
                 agree(shown, ids, &format!("{state:?} in {name}"));
             }
-            expected.oldest_backing_off = oldest_backing_off;
+            (expected.oldest_backing_off, expected.oldest_held_up) = (oldest_backing_off, oldest_held_up);
             agree(answer(count::by_state(&view, name)).unwrap(), expected, "counts");
         }
     }

@@ -227,7 +227,7 @@ pub trait Upkeep: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
 #[allow(clippy::exhaustive_structs, reason = "the states are those of `MessageState`")]
 pub struct StateCounts {
-    /// The messages that a worker can receive now.
+    /// The messages that a worker can receive now, or once the messages before them in their groups are gone.
     pub waiting: u64,
     /// The messages that were sent with a delay and never received.
     pub delayed: u64,
@@ -240,6 +240,10 @@ pub struct StateCounts {
     /// there is none.
     #[serde(skip)]
     pub oldest_backing_off: Option<SystemTime>,
+    /// The time at which the oldest of the [waiting](Self::waiting) messages that wait for another message of
+    /// their group was put; `None` if there is none, and in a storage that does not keep the order of groups.
+    #[serde(skip)]
+    pub oldest_held_up: Option<SystemTime>,
 }
 
 impl StateCounts {
@@ -251,12 +255,14 @@ impl StateCounts {
     /// Returns the sum of the counts of two parts of a queue.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
+        let older = |one: Option<SystemTime>, other| one.into_iter().chain(other).min();
         Self {
             waiting: self.waiting + other.waiting,
             delayed: self.delayed + other.delayed,
             backing_off: self.backing_off + other.backing_off,
             running: self.running + other.running,
-            oldest_backing_off: self.oldest_backing_off.into_iter().chain(other.oldest_backing_off).min(),
+            oldest_backing_off: older(self.oldest_backing_off, other.oldest_backing_off),
+            oldest_held_up: older(self.oldest_held_up, other.oldest_held_up),
         }
     }
 }

@@ -294,7 +294,8 @@ async fn job_that_waits_for_another_of_its_key_is_not_the_oldest() {
     assert_eq!(running.messages.len(), 2, "the first of each key");
     after(600).await;
     let blocked = admin.queue("tasks").await.unwrap();
-    assert_eq!((blocked.states.unwrap().waiting, blocked.oldest), (2, Some(Duration::ZERO)));
+    assert_eq!((blocked.states.unwrap().waiting, blocked.oldest), (2, None));
+    assert_eq!((blocked.held_up, blocked.oldest_held_up), (true, Some(Duration::from_secs(600))));
     let _ = queue.send(&task("free")).await.unwrap();
     after(5).await;
     assert_eq!(admin.queue("tasks").await.unwrap().oldest, Some(Duration::from_secs(5)));

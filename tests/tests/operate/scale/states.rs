@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jobqueue::storage::GetMessages;
 use jobqueue::{Context, JobError, Storage};
 use jobqueue_admin::{AccessLevel, Admin, JobReference};
 use jobqueue_dashboard::{Dashboard, metrics};
@@ -81,6 +82,47 @@ async fn queue_whose_keys_are_held_up_shows_the_age_of_the_job_that_backs_off() 
     after(5).await;
     let overview = operator(&storage).queue("tasks").await.unwrap();
     assert!(!overview.held_up && !overview.oldest_job().backs_off);
+    assert!(overview.oldest_job().held_up);
+}
+
+// round 33: nothing but `explain` and a field of a document said that the queue stands still.
+#[tokio::test(start_paused = true)]
+async fn queue_that_a_key_holds_up_has_an_age_and_an_alarm() {
+    let storage = in_memory();
+    let queue = storage.queue::<Task>().await.unwrap();
+    for key in ["a", "a", "b"] {
+        let _ = queue.send(&task(key)).key(key).in_order().await.unwrap();
+    }
+    let first = GetMessages::new(32, Duration::from_secs(36_000));
+    assert_eq!(storage.queues().get(queue.name(), first).await.unwrap().messages.len(), 2);
+    after(600).await;
+    let _ = queue.send(&task("b")).key("b").in_order().await.unwrap();
+    after(600).await;
+    let overview = operator(&storage).queue("tasks").await.unwrap();
+    assert!(overview.held_up && overview.oldest.is_none());
+    assert_eq!(overview.oldest_held_up, Some(Duration::from_secs(1_200)));
+    let (_, _, text) = get(&metrics::router(admin(&storage)), "/metrics").await;
+    assert_eq!(gauge(&text, "jobqueue_queue_held_up"), 1.0);
+    assert_eq!(gauge(&text, "jobqueue_queue_oldest_held_up_age_seconds"), 1_200.0);
+    let dashboard = Dashboard::new(operator(&storage)).router();
+    for path in ["/", "/queues/tasks"] {
+        let (_, _, page) = get(&dashboard, path).await;
+        assert!(page.contains("<span class=\"tag warn\">held up by a key</span>"), "{page}");
+        let tile = "<div class=\"alarm\"><dt>Oldest</dt><dd>20m 0s (held up by a key)</dd>";
+        assert!(page.contains(tile), "{page}");
+    }
+    // One key that stands still counts also beside jobs that go on.
+    let _ = queue.send(&task("free")).await.unwrap();
+    after(5).await;
+    let overview = operator(&storage).queue("tasks").await.unwrap();
+    assert!(!overview.held_up && !overview.is_held_up_for_long());
+    assert_eq!(overview.oldest_job().age, Some(Duration::from_secs(1_205)));
+    assert_eq!(overview.oldest_job().obstacle(), Some("held up by a key"));
+    let (_, _, text) = get(&metrics::router(admin(&storage)), "/metrics").await;
+    assert_eq!(gauge(&text, "jobqueue_queue_held_up"), 0.0);
+    assert_eq!(gauge(&text, "jobqueue_queue_oldest_age_seconds"), 5.0);
+    after(14_000).await;
+    assert!(operator(&storage).queue("tasks").await.unwrap().is_held_up_for_long());
 }
 
 // newcomers 28, C17: the chart of the last hour showed 290 failed attempts, and none had failed.

@@ -42,6 +42,8 @@ pub(super) struct Sums {
     pub(super) dead: Sum,
     /// The oldest job of the queues that are not paused.
     pub(super) oldest: OldestJob,
+    /// The number of queues with jobs that have waited for others of their keys for long.
+    pub(super) held_up: usize,
     /// The number of queues with waiting jobs that no worker serves.
     pub(super) unserved: usize,
     /// `None` if the records of workers cannot be read.
@@ -59,6 +61,7 @@ impl Sums {
             running: sum(|figures| figures.in_flight),
             dead: look.queues().iter().map(|queue| queue.dead_letters).collect(),
             oldest: OldestJob::of(open),
+            held_up: look.queues().iter().filter(|queue| queue.is_held_up_for_long()).count(),
             unserved: look.queues().iter().filter(|queue| look.is_unserved(queue)).count(),
             workers: look.known_workers().map(|_| look.present().count()),
         }
@@ -104,7 +107,7 @@ pub(super) fn oldest(queue: &QueueOverview) -> String {
 /// Returns the age of the oldest job, as a lower bound if older jobs may exist.
 fn age_text(job: OldestJob) -> String {
     let bound = if job.is_exact { "" } else { "≥ " };
-    let end = if job.backs_off { " (backing off)" } else { "" };
+    let end = job.obstacle().map(|obstacle| format!(" ({obstacle})")).unwrap_or_default();
     match job.age {
         Some(time) => format!("{bound}{}{end}", age(time)),
         None if job.is_exact => "-".to_owned(),
