@@ -40,8 +40,9 @@ pub struct QueuePace {
     /// workers whose records are late: these may have died. `None` if the records cannot be read, if no
     /// worker with a record serves the queue, and if a record was not written again between the looks.
     pub ended_per_second: Option<f64>,
-    /// The number of jobs per second by which the queue grows, negative if it gets shorter; `None` if its
-    /// length is unknown.
+    /// The number of jobs per second by which the queue grows, negative if it gets shorter. In the dashboard,
+    /// which looks all the time, it counts from the last look at the longest queue, if the queue has grown in
+    /// all. `None` if its length is unknown, and if it got shorter for too short a time.
     pub growth_per_second: Option<f64>,
     /// The seconds between the two looks; `None` if there was only one.
     pub measured_seconds: Option<f64>,
@@ -88,6 +89,11 @@ impl QueueCounts {
     /// Returns the time at which the queue was read.
     pub fn taken(&self) -> Instant {
         self.taken
+    }
+
+    /// Returns the length of the queue; `None` if it is unknown.
+    pub fn length(&self) -> Option<u64> {
+        self.length
     }
 
     /// Returns the pace since an earlier look.

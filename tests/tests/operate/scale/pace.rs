@@ -42,3 +42,36 @@ async fn page_of_a_queue_shows_how_fast_its_jobs_end_once_it_is_known() {
     let (report, ()) = tokio::join!(worker.run_until(after(120)), looking);
     let _ = report.unwrap();
 }
+
+// newcomers 33: a queue that was empty before its jobs were sent was never to be empty again.
+#[tokio::test(start_paused = true)]
+async fn queue_that_is_worked_off_after_a_burst_says_when_it_is_empty() {
+    let storage = in_memory();
+    let handler = async |_: Task| {
+        sleep(Duration::from_secs(10)).await;
+        Ok::<_, JobError>(())
+    };
+    let worker = present(&storage).concurrency(2).handle(handler).build().unwrap();
+    let looking = async {
+        let admin = Admin::builder(storage.clone()).access(AccessLevel::Operate).build();
+        let dashboard = Dashboard::new(admin).router();
+        let empty_in = async || {
+            let (_, _, page) = get(&dashboard, "/queues/tasks").await;
+            let (_, text) = page.split_once("<dt>Empty in</dt><dd>").unwrap();
+            text.split_once("</dd>").unwrap().0.to_owned()
+        };
+        after(20).await;
+        send(&storage, 2).await;
+        let _ = empty_in().await;
+        after(20).await;
+        send(&storage, 60).await;
+        assert_eq!(empty_in().await, "never at this pace");
+        after(11).await;
+        assert_eq!(empty_in().await, "unknown", "it got shorter, but only once");
+        after(20).await;
+        let shown = empty_in().await;
+        assert!(shown.starts_with("about "), "{shown}");
+    };
+    let (report, ()) = tokio::join!(worker.run_until(after(120)), looking);
+    let _ = report.unwrap();
+}
