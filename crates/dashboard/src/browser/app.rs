@@ -82,8 +82,8 @@ impl App {
         self.tasks.spawn(async move {
             // Another minute, because the minute of the first look may be over.
             let count = app.reads.get_once(app.admin.count_ended(MINUTES + 1, Duration::from_secs(60)));
-            if let Some(Ok(counts)) = app.stop.run_until_cancelled(count).await {
-                app.looks.add_journal(&counts);
+            if let Some(counts) = app.stop.run_until_cancelled(count).await {
+                app.looks.add_journal(counts.as_ref().ok());
             }
         });
     }

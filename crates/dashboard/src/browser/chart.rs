@@ -15,10 +15,10 @@ pub(crate) struct Chart {
     bars: Vec<Bar>,
     /// The number of the first bars that are unknown.
     unknown: usize,
-    /// The amount of the highest bar.
-    pub(crate) most: u64,
-    pub(crate) completed: u64,
-    pub(crate) failed: u64,
+    /// The amount of the highest known bar.
+    most: u64,
+    completed: u64,
+    failed: u64,
     /// Sentences about the bars, to follow the text below the chart.
     pub(crate) note: String,
     words: &'static Words,
@@ -102,13 +102,35 @@ impl Chart {
         }
     }
 
+    pub(crate) fn completed(&self) -> String {
+        self.sum(self.completed)
+    }
+
+    pub(crate) fn failed(&self) -> String {
+        self.sum(self.failed)
+    }
+
+    /// Returns the amount of the highest bar.
+    pub(crate) fn most(&self) -> String {
+        if self.most == 0 { self.sum(0) } else { self.most.to_string() }
+    }
+
+    /// Returns a sum over the known bars as text: a lower bound if others are unknown, and unknown if it is 0.
+    fn sum(&self, known: u64) -> String {
+        match (self.unknown, known) {
+            (0, known) => known.to_string(),
+            (_, 0) => "?".to_owned(),
+            (_, known) => format!("≥ {known}"),
+        }
+    }
+
     /// Returns the text of the chart for viewers who do not see it.
     fn label(&self) -> String {
         let Words { span, unit, each, completed, failed } = self.words;
         let amounts = if failed.is_empty() {
-            format!("{span}: at most {}", self.most)
+            format!("{span}: at most {}", self.most())
         } else {
-            let (done, bad, most) = (self.completed, self.failed, self.most);
+            let (done, bad, most) = (self.completed(), self.failed(), self.most());
             format!("{span}: {done} {completed}, {bad} {failed}; at most {most} {each}")
         };
         match self.unknown {
@@ -134,13 +156,17 @@ mod tests {
         (hour.completed, hour.dead_lettered, hour.depth) = (4, 1, 7);
         let hours = [None, None, Some(EndedJobs::default()), Some(hour)];
         let day = Chart::day(&hours).render().unwrap();
-        let label =
-            "The last 24 hours: 4 completed, 1 dead-lettered; at most 5 an hour; the first 2 h are unknown";
+        let label = "The last 24 hours: ≥ 4 completed, ≥ 1 dead-lettered; at most 5 an hour; the first 2 h are unknown";
         assert!(
             day.contains(label) && day.contains(r#"<rect class="unknown" x="0" y="0" width="16""#),
             "{day}"
         );
         assert_eq!(day.matches("<title>").count(), 1, "{day}");
+        // newcomers 33: the sum of unknown hours was 0.
+        let unknown = Chart::day(&[None, Some(EndedJobs::default())]);
+        assert_eq!([unknown.completed(), unknown.failed(), unknown.most()], ["?"; 3]);
+        let known = Chart::day(&[Some(EndedJobs::default())]);
+        assert_eq!([known.completed(), known.failed(), known.most()], ["0"; 3]);
         let depth = Chart::depth(&hours).render().unwrap();
         assert!(depth.contains("at most 7; the first 2 h are unknown"), "{depth}");
         assert!(depth.contains("<title>0 h ago: 7 or more</title>"), "{depth}");

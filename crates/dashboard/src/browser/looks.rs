@@ -148,9 +148,13 @@ impl Looks {
         lock(&self.paces).of_queue(queue)
     }
 
-    /// Adds the jobs of the last hour that the journal has.
-    pub(crate) fn add_journal(&self, counts: &JournalCounts) {
-        lock(&self.throughput).add_journal(counts);
+    /// Adds the jobs of the last hour that the journal has; `None` if it cannot be read.
+    pub(crate) fn add_journal(&self, counts: Option<&JournalCounts>) {
+        let mut throughput = lock(&self.throughput);
+        match counts {
+            Some(counts) => throughput.add_journal(counts),
+            None => throughput.fail_journal(),
+        }
     }
 
     pub(crate) fn throughput<T>(&self, read: impl FnOnce(&Throughput) -> T) -> T {

@@ -30,6 +30,16 @@ pub(crate) struct Hour {
     /// The number of the minutes after these that are from the journal, which has no attempts that were
     /// retried.
     pub(crate) from_journal: usize,
+    journal: JournalReading,
+}
+
+/// How far the reading of the journal has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum JournalReading {
+    #[default]
+    Running,
+    Done,
+    Failed,
 }
 
 impl Hour {
@@ -42,7 +52,12 @@ impl Hour {
     pub(crate) fn note(&self) -> String {
         let mut note = String::new();
         if self.unknown > 0 {
-            note += ". Grey minutes are unknown: this dashboard was not open, and nothing of them is known from the journal";
+            note += ". Grey minutes are unknown: this dashboard was not open, and ";
+            note += match self.journal {
+                JournalReading::Running => "the journal is still being read",
+                JournalReading::Done => "nothing of them is known from the journal",
+                JournalReading::Failed => "the journal cannot be read",
+            };
         }
         if self.from_journal > 0 {
             note += ". Minutes before this dashboard was opened are from the journal, which has no retried attempts, and only the queues whose workers keep one";
@@ -59,6 +74,7 @@ pub(crate) struct Throughput {
     first: Option<u64>,
     /// The first minute that was counted from the journal, by queue.
     counted_from: BTreeMap<String, u64>,
+    journal: JournalReading,
     /// The totals of the last snapshot with records of workers.
     sums: BTreeMap<String, Minute>,
     taken: Option<Instant>,
@@ -115,11 +131,17 @@ impl Throughput {
         self.first.is_some()
     }
 
+    /// Records that the journal cannot be read.
+    pub(crate) fn fail_journal(&mut self) {
+        self.journal = JournalReading::Failed;
+    }
+
     /// Adds the jobs that ended up to the minute of the first look, as the journal has them. Later jobs are
     /// in the records of workers. Jobs that ended between a worker's last record before that look and the
     /// reading of the journal are in both, usually those of up to 15 seconds. Without that minute, jobs that
     /// ended just before the page was opened would be missing from it.
     pub(crate) fn add_journal(&mut self, counts: &JournalCounts) {
+        self.journal = JournalReading::Done;
         let (Some(first), Some(current)) = (self.first, self.current) else { return };
         for (queue, ended) in &counts.queues {
             let minutes = self.queues.entry(queue.clone()).or_insert_with(no_minutes);
@@ -157,8 +179,9 @@ impl Throughput {
     }
 
     fn hour(&self, minutes: Vec<Minute>, counted_from: Option<u64>) -> Hour {
+        let journal = self.journal;
         let (Some(first), Some(current)) = (self.first, self.current) else {
-            return Hour { minutes, unknown: MINUTES, from_journal: 0 };
+            return Hour { minutes, unknown: MINUTES, from_journal: 0, journal };
         };
         let oldest = (current + 1).saturating_sub(MINUTES as u64);
         let place =
@@ -166,7 +189,7 @@ impl Throughput {
         let unknown = place(counted_from.map_or(first, |counted| counted.min(first)));
         // The minute of the first look has jobs from both.
         let from_journal = counted_from.map_or(0, |_| place(first + 1) - unknown);
-        Hour { minutes, unknown, from_journal }
+        Hour { minutes, unknown, from_journal, journal }
     }
 }
 
@@ -215,6 +238,15 @@ mod tests {
         throughput.add(at(6_000 + 200 * 60), mails(9));
         assert_eq!(throughput.of_all().minutes.iter().map(|minute| minute.completed).sum::<u64>(), 0);
         assert_eq!(throughput.of_all().unknown, 0);
+    }
+
+    #[test]
+    fn note_of_unknown_minutes_says_whether_the_journal_is_being_read() {
+        let mut throughput = Throughput::default();
+        throughput.add(SystemTime::UNIX_EPOCH + Duration::from_secs(6_000), BTreeMap::new());
+        assert!(throughput.of_all().note().ends_with("the journal is still being read"));
+        throughput.fail_journal();
+        assert!(throughput.of_all().note().ends_with("the journal cannot be read"));
     }
 
     #[test]
