@@ -65,13 +65,14 @@ impl QueueLook {
 }
 
 impl QueueExplanation {
-    /// Explains a queue by figures that were read before. `workers` is the reason if their records cannot be
-    /// read, `next` are the jobs that a [peek](Admin::peek) shows. The [keys](Self::keys) are not read.
+    /// Explains a queue by figures that were read before: the records of workers and the jobs that a
+    /// [peek](Admin::peek) shows, or the reasons why these cannot be read. The [keys](Self::keys) are not
+    /// read.
     #[doc(hidden)]
     pub fn of(
         queue: &QueueOverview,
         workers: Result<&[WorkerOverview], &str>,
-        next: &[RawJob],
+        next: Result<&[RawJob], &str>,
         pace: QueuePace,
     ) -> Self {
         let present = workers.map(|workers| {
@@ -147,13 +148,9 @@ impl Admin {
         let next = in_time(self.peek_without_batches(queue));
         let (next, keys) = join!(next, in_time(self.key_backlog(queue)));
         let workers = look.workers.as_deref().map_err(String::as_str);
-        let (next, next_unread) = next.map_or_else(|error| (Vec::new(), Some(error)), |next| (next, None));
-        let mut found = QueueExplanation::of(&look.queue, workers, &next, pace);
-        if let Some(error) = next_unread {
-            let text = "the next jobs cannot be read, so their kinds and limits are unknown";
-            let unread = Obstacle::unread("next_unread", text, &error);
-            found.reasons.push(QueueObstacle::new(unread, ["peek", queue]));
-        }
+        let next = next.map_err(|error| chain(&error));
+        let next = next.as_deref().map_err(String::as_str);
+        let mut found = QueueExplanation::of(&look.queue, workers, next, pace);
         match keys {
             Ok(keys) => found.keys = Some(keys),
             Err(error) => {

@@ -40,6 +40,19 @@ impl QueueObstacle {
 pub(super) fn obstacles(
     queue: &QueueOverview,
     workers: Result<&[WorkerOverview], &str>,
+    next: Result<&[RawJob], &str>,
+) -> Vec<QueueObstacle> {
+    let mut reasons = known_obstacles(queue, workers, next.unwrap_or_default());
+    if let Err(error) = next {
+        let text = format!("the next jobs cannot be read, so their kinds and limits are unknown: {error}");
+        reasons.push(QueueObstacle::new(Obstacle::new("next_unread", text), ["peek", &queue.name]));
+    }
+    reasons
+}
+
+fn known_obstacles(
+    queue: &QueueOverview,
+    workers: Result<&[WorkerOverview], &str>,
     next: &[RawJob],
 ) -> Vec<QueueObstacle> {
     let name = queue.name.as_str();

@@ -59,15 +59,16 @@ impl HoldUp {
         request: &AuthorizedRequest,
         look: &Look,
         queue: &QueueOverview,
-        next: &[RawJob],
+        next: Result<&[RawJob], &str>,
     ) -> Option<Self> {
         if queue.name.ends_with(jobqueue_storage::DEAD_LETTER_SUFFIX) {
             return None;
         }
         let found = explanation(request, look, queue, next);
         let holders = found.slots.iter().flat_map(|slots| &slots.holders);
-        // The page shows elsewhere that a part of the storage cannot be read.
-        let reasons = found.reasons.iter().filter(|reason| !reason.code.ends_with("_unread"));
+        // The page shows elsewhere that these cannot be read.
+        let is_elsewhere = |code| ["queue_unread", "workers_unread"].contains(&code);
+        let reasons = found.reasons.iter().filter(|reason| !is_elsewhere(reason.code));
         let reason = |reason: &jobqueue_admin::QueueObstacle| Reason {
             code: reason.code,
             text: Timed::of(&error_text(&reason.text)),
@@ -85,12 +86,12 @@ impl HoldUp {
     }
 }
 
-/// Explains a queue by the shared look.
+/// Explains a queue by the shared look, and by the next jobs or the reason why these cannot be read.
 pub(crate) fn explanation(
     request: &AuthorizedRequest,
     look: &Look,
     queue: &QueueOverview,
-    next: &[RawJob],
+    next: Result<&[RawJob], &str>,
 ) -> QueueExplanation {
     let pace = request.app.looks.pace(&queue.name);
     let workers = look.figures.workers.as_deref().map_err(String::as_str);

@@ -1,7 +1,5 @@
 //! The page of a queue: its waiting and running jobs, its settings, and its pause.
 
-use std::sync::Arc;
-
 use askama::Template;
 use jobqueue_admin::{
     Action, Admin, GroupEntry, GroupList, GroupOverview, PauseOptions, QueueExplanation, QueueOverview,
@@ -73,10 +71,8 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let overview = overview(&request, &look, name).await?;
     // If the messages cannot be read, the page still shows the pause and the figures.
     let admin = &request.app.admin;
-    let (peeked, unpeeked) = match part(&request, name, admin.peek(name)).await? {
-        Ok(jobs) => (jobs, None),
-        Err(reason) => (Arc::default(), Some(reason)),
-    };
+    let peeked = part(&request, name, admin.peek(name)).await?;
+    let next = peeked.as_ref().map(|jobs| jobs.as_slice()).map_err(String::as_str);
     let wants_groups = fields.text("groups").is_some();
     let (mut groups, mut keys) = (None, None);
     if wants_groups {
@@ -101,13 +97,13 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         figures: look.figures_of(&overview),
         runs,
         more_runs,
-        messages: peeked.iter().map(|job| Message::new(&request, job)).collect(),
-        unpeeked,
+        messages: next.unwrap_or_default().iter().map(|job| Message::new(&request, job)).collect(),
+        unpeeked: next.err().map(str::to_owned),
         groups: groups
             .as_ref()
             .map(|groups| groups.as_ref().map(|found| shown_groups(found)).map_err(String::clone)),
         keys,
-        holdup: HoldUp::of(&request, &look, &overview, &peeked),
+        holdup: HoldUp::of(&request, &look, &overview, next),
         chart: Chart::hour(hour),
         may: may(&request, overview.paused),
         queue: &overview,
@@ -132,9 +128,9 @@ pub(crate) async fn explain(request: &AuthorizedRequest, name: &str) -> Result<Q
     Admin::check_home(name)?;
     let look = request.app.looks.latest().await?;
     let overview = overview(request, &look, name).await?;
-    // If the messages cannot be read, the reasons that concern their kinds are left out.
-    let next = part(request, name, request.app.admin.peek(name)).await?.unwrap_or_default();
-    Ok(explanation(request, &look, &overview, &next))
+    let next = part(request, name, request.app.admin.peek(name)).await?;
+    let next = next.as_ref().map(|jobs| jobs.as_slice()).map_err(String::as_str);
+    Ok(explanation(request, &look, &overview, next))
 }
 
 fn may(request: &AuthorizedRequest, paused: Option<bool>) -> AllowedActions {

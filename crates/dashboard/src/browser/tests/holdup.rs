@@ -1,7 +1,9 @@
 //! The explanation of a queue, on its page and as JSON.
 
 use axum::http::StatusCode;
+use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue_admin::RawSend;
+use jobqueue_testing::faults::{Fault, Faulty};
 
 use super::support::{Browser, filled, operate};
 use crate::{Dashboard, Field};
@@ -23,6 +25,20 @@ async fn page_of_a_queue_says_why_nothing_runs_and_what_to_do() {
     assert_eq!(browser.get("/api/explain?queue=mails-poison").await.status, StatusCode::BAD_REQUEST);
     // Dead letters wait for no worker.
     assert!(!browser.page("/queues/mails-poison").await.contains("What holds it up"));
+}
+
+// newcomers 33: the kinds and limits of jobs that could not be read were left out without a word.
+#[tokio::test(start_paused = true)]
+async fn jobs_that_cannot_be_read_are_a_reason() {
+    let faulty = Faulty::new(&filled().await);
+    let browser = Browser::operating(&faulty.storage());
+    browser.page("/").await;
+    faulty.plan_always(Operation::Peek, Fault::Refuse(StoreErrorKind::Unavailable));
+    let page = browser.page("/queues/mails").await;
+    assert!(page.contains("<code>next_unread</code>") && page.contains("They cannot be read"), "{page}");
+    assert!(page.contains("so their kinds and limits are unknown: "), "{page}");
+    let found = browser.page("/api/explain?queue=mails").await;
+    assert!(found.contains("\"code\":\"next_unread\""), "{found}");
 }
 
 #[tokio::test]
