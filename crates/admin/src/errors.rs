@@ -15,7 +15,7 @@ const MAX_GROUPS: usize = 1_000;
 /// The most versions of payloads that a group names: a producer can send any number of them.
 const MAX_VERSIONS: usize = 20;
 /// The most characters in the shape of an error.
-const MAX_SHAPE: usize = 300;
+pub(crate) const MAX_SHAPE: usize = 300;
 
 /// Dead letters of one kind with the same reason and the same error, except for the numbers, ids and quoted
 /// texts in it.
@@ -116,7 +116,7 @@ pub(super) fn fingerprint(letter: &DeadLetter) -> String {
 }
 
 /// Returns an error without the parts that differ from job to job.
-fn shape(error: &str) -> String {
+pub(crate) fn shape(error: &str) -> String {
     // A worker cuts an error at this length, and writes an ellipsis. Other programs may not.
     let end = error.char_indices().nth(MAX_ERROR_CHARS + 1).map_or(error.len(), |(end, _)| end);
     let is_cut = end < error.len() || error.ends_with('…');

@@ -15,7 +15,10 @@ use super::queue_obstacles::{QueueObstacle, obstacles};
 use super::slots::SlotUse;
 use crate::in_time::in_time;
 use crate::text::{grouped, short_duration};
-use crate::{Admin, QueueOverview, RawJob, WorkerOverview};
+use crate::{Admin, JobFilter, JobState, QueueOverview, RawJob, WorkerOverview};
+
+/// The most jobs that back off whose errors and kinds are looked at.
+const MAX_BACKING_OFF: usize = 100;
 
 /// The pace of a queue, and what holds up its jobs. Figures that are unknown are `None`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -127,7 +130,8 @@ impl Admin {
     /// worker of the queue has written its record in between, which it does every 15 seconds by default. A
     /// zero `measure` measures no rate. Looks once also if the queue is empty, and if no worker with a record
     /// serves it. A look costs the same as [`queue`](Self::queue) and [`workers`](Self::workers); the call
-    /// costs a [`peek`](Self::peek) and a [`key_backlog`](Self::key_backlog) besides.
+    /// costs a [`peek`](Self::peek) and a [`key_backlog`](Self::key_backlog) besides, and a page of
+    /// [`jobs`](Self::jobs) if any back off.
     ///
     /// If the records of workers, the next jobs or the keys cannot be read, the last two not within 8 seconds,
     /// a [reason](QueueExplanation::reasons) says so.
@@ -145,7 +149,7 @@ impl Admin {
             look = self.look_at(queue).await?;
             pace = look.counts().since(&before);
         }
-        let next = in_time(self.peek_without_batches(queue));
+        let next = in_time(self.next_jobs(&look.queue));
         let (next, keys) = join!(next, in_time(self.key_backlog(queue)));
         let workers = look.workers.as_deref().map_err(String::as_str);
         let next = next.map_err(|error| chain(&error));
@@ -160,6 +164,18 @@ impl Admin {
             }
         }
         Ok(found)
+    }
+
+    /// Returns the jobs that a peek shows, and the first jobs that back off, if the storage shows these.
+    async fn next_jobs(&self, queue: &QueueOverview) -> Result<Vec<RawJob>, Error> {
+        let mut next = self.peek_without_batches(&queue.name).await?;
+        if queue.states.is_some_and(|states| states.backing_off > 0) && self.shows_all_jobs() {
+            let first = JobFilter::new().limit(MAX_BACKING_OFF);
+            next.extend(
+                self.find_jobs(&queue.name, JobState::BackingOff, &first, MAX_BACKING_OFF).await?.jobs,
+            );
+        }
+        Ok(next)
     }
 
     async fn look_at(&self, queue: &str) -> Result<QueueLook, Error> {

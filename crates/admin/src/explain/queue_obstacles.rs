@@ -1,21 +1,22 @@
 //! The reasons why jobs of a queue do not start, each with the command to run next.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
 use super::obstacle::{
     Obstacle, circuits, kind_limit, no_slot, no_worker, paused, rate_limit_text, unknown_kind,
 };
-use crate::{QueueOverview, RawJob, WorkerOverview};
+use crate::errors::{MAX_SHAPE, shape};
+use crate::{JobState, QueueOverview, RawJob, WorkerOverview};
 
 /// A reason why jobs of a queue do not start, with the command to run next.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct QueueObstacle {
     /// The code, which never changes: `queue_unread`, `paused`, `no_worker`, `circuit_open`, `held_up`,
-    /// `not_due`, `not_visible`, `no_free_slot`, `queue_limit`, `unknown_kind`, `kind_limit`, `rate_limit`,
-    /// `workers_unread`, `next_unread` or `keys_unread`.
+    /// `not_due`, `not_visible`, `no_free_slot`, `queue_limit`, `unknown_kind`, `kind_limit`, `backing_off`,
+    /// `rate_limit`, `workers_unread`, `next_unread` or `keys_unread`.
     pub code: &'static str,
     /// A sentence for operators.
     pub text: String,
@@ -89,6 +90,7 @@ fn known_obstacles(
     reasons.extend(slots.map(|slots| QueueObstacle::new(slots, ["workers", "--jobs"])));
     let (limits, rates) = of_kinds(next, workers);
     reasons.extend(limits);
+    reasons.extend(backing_off(name, next));
     reasons.extend(of_some.map(|circuit| QueueObstacle::new(circuit, failing)));
     reasons.extend(rates);
     reasons
@@ -132,12 +134,31 @@ fn not_due(queue: &QueueOverview, running: Option<u64>) -> Option<QueueObstacle>
     (hidden > 0).then(|| QueueObstacle::new(not_visible, ["workers", "--jobs"]))
 }
 
+/// Returns the most frequent last error of the jobs that back off.
+fn backing_off(queue: &str, next: &[RawJob]) -> Option<QueueObstacle> {
+    let jobs = next.iter().filter(|job| job.state == JobState::BackingOff);
+    let mut groups = BTreeMap::new();
+    for error in jobs.clone().filter_map(|job| job.last_error.as_deref()) {
+        groups.entry(shape(error)).or_insert((0, error)).0 += 1;
+    }
+    let (failed, error) = groups.into_values().max_by_key(|(failed, _)| *failed)?;
+    let error: String = error.chars().take(MAX_SHAPE).collect();
+    let all = jobs.count();
+    let text =
+        format!("of the first {all} that back off, {failed} failed last with: {}", error.escape_debug());
+    Some(QueueObstacle::new(Obstacle::new("backing_off", text), ["peek", queue, "--state", "backing-off"]))
+}
+
 /// Returns the obstacles of the kinds of the next jobs: first kinds without a handler and limits that are
 /// reached, and then rate limits for which jobs may wait.
 fn of_kinds(next: &[RawJob], workers: &[WorkerOverview]) -> (Vec<QueueObstacle>, Vec<QueueObstacle>) {
     let (mut limits, mut rates, mut kinds) = (Vec::new(), Vec::new(), BTreeSet::new());
     for job in next.iter().filter(|job| kinds.insert(job.kind.as_str())) {
         limits.extend(unknown_kind(job, workers).map(|unknown| QueueObstacle::new(unknown, ["workers"])));
+        // The jobs that wait come first: a job that backs off waits for no limit.
+        if job.state == JobState::BackingOff {
+            continue;
+        }
         let limit = kind_limit(job, workers);
         limits.extend(limit.map(|limit| QueueObstacle::new(limit, ["workers", "--jobs"])));
         let rate = rate_limit_text(job, workers);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::worker::{HandlerLimits, RateLimit};
 use jobqueue::{ErrorKind, JobError, SendOptions, Storage, WorkerBuilder};
-use jobqueue_admin::{EmptyIn, QueueExplanation};
+use jobqueue_admin::{EmptyIn, QueueExplanation, RawSend};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory};
 use tokio::time::{Instant, sleep};
@@ -129,6 +129,27 @@ async fn queue_without_a_worker_says_why_nothing_runs_at_once() {
     assert_eq!(missing.kind(), ErrorKind::NotFound);
     let letters = admin.explain_queue("tasks-poison", Duration::ZERO).await.unwrap_err();
     assert_eq!(letters.kind(), ErrorKind::Invalid);
+}
+
+// newcomers 33: neither the error of jobs that back off nor their unknown kind was a reason.
+#[tokio::test(start_paused = true)]
+async fn jobs_that_back_off_are_explained_by_their_last_error_and_kind() {
+    let storage = in_memory();
+    send_many(&storage, 3).await;
+    operator(&storage).send("tasks", RawSend::json("letter", "{}").unwrap()).await.unwrap();
+    let failing = present(&storage).circuit_breaker(None).handle(async |task: Task| {
+        let number = task.name;
+        Err::<(), _>(JobError::retry_after(Duration::from_secs(600), format!("no route to host {number}")))
+    });
+    beside(failing, async || {
+        let (found, codes) = explain(&storage, 0).await;
+        assert!(codes.contains(&"unknown_kind") && codes.contains(&"backing_off"), "{found:?}");
+        let why = found.reasons.iter().find(|reason| reason.code == "backing_off").unwrap();
+        assert!(why.text.starts_with("of the first 4 that back off, 3 failed last with: "), "{why:?}");
+        assert!(why.text.contains("no route to host"), "{why:?}");
+        assert_eq!(why.command, ["peek", "tasks", "--state", "backing-off"]);
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
