@@ -36,6 +36,26 @@ async fn pages_show_waiting_jobs_and_dead_letters() {
     let found = browser.page("/search?id=dead").await;
     assert!(found.contains("job?queue=mails&#38;id=dead"), "{found}");
 }
+
+#[tokio::test]
+async fn tiles_are_red_while_jobs_are_dead_or_wait_for_no_worker() {
+    let storage = filled().await;
+    let browser = Browser::operating(&storage);
+    let page = browser.page("/").await;
+    for tile in ["Dead letters", "Workers"] {
+        assert!(page.contains(&format!("<div class=\"alarm\"><dt>{tile}</dt>")), "{tile}: {page}");
+    }
+    assert!(page.contains("<div><dt>Oldest</dt>"), "it waits for no key: {page}");
+    let page = browser.page("/queues/mails").await;
+    assert!(page.contains("<div class=\"alarm\"><dt>Dead letters</dt>"), "{page}");
+    let idle = Storage::memory();
+    operate(&idle).create_queue("mails").await.unwrap();
+    for path in ["/", "/queues/mails"] {
+        let page = Browser::operating(&idle).page(path).await;
+        assert!(!page.contains("class=\"alarm\""), "{page}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn rare_requests_for_figures_get_fresh_ones() {
     let snapshots = Snapshots::new(operate(&filled().await));
