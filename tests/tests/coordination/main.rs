@@ -15,6 +15,7 @@ mod leader;
 mod order;
 mod panics;
 mod schedule;
+mod schedule_blocked;
 mod schedule_stop;
 mod unique;
 mod unique_cancel;

@@ -10,6 +10,11 @@ use super::blob::LeaderBlob;
 use crate::storage::{LeaseId, StoreErrorKind};
 use crate::sync::lock;
 
+/// The time for which the task of [polled work](super::Leadership::while_polled) may be blocked. Far longer
+/// than a lease: a single worker whose handlers block its thread for a minute each keeps its schedules, since
+/// a term that ends in the middle of a slot sends the slot again.
+const MAX_BLOCKED_TIME: Duration = Duration::from_secs(120);
+
 /// The reason why leadership ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::coordination) enum LeadershipEnd {
@@ -19,12 +24,14 @@ pub(in crate::coordination) enum LeadershipEnd {
     Broken,
     /// Another candidate has the lease, or the blob is gone.
     Taken,
+    /// The task of the work was not polled for [`MAX_BLOCKED_TIME`], because its thread is blocked.
+    Blocked,
 }
 
 /// A lease that this process has acquired.
 #[derive(Debug)]
 pub(super) struct LeaderLease {
-    blob: LeaderBlob,
+    pub(super) blob: LeaderBlob,
     lease: LeaseId,
     pub(super) term: u64,
     state: Mutex<LeaderLeaseState>,
@@ -38,12 +45,15 @@ pub(super) struct LeaderLease {
 struct LeaderLeaseState {
     /// The time before the request that began the current lease.
     begun: Instant,
+    /// The time at which the leadership ends unless the task of the work is polled before; `None` for work
+    /// that may block its thread.
+    blocked_at: Option<Instant>,
     end: Option<LeadershipEnd>,
 }
 
 impl LeaderLease {
     pub(super) fn new(blob: LeaderBlob, lease: LeaseId, term: u64, begun: Instant) -> Arc<Self> {
-        let state = Mutex::new(LeaderLeaseState { begun, end: None });
+        let state = Mutex::new(LeaderLeaseState { begun, blocked_at: None, end: None });
         let (ending, closed) = (CancellationToken::new(), CancellationToken::new());
         Arc::new(Self { blob, lease, term, state, ending, closed })
     }
@@ -59,7 +69,8 @@ impl LeaderLease {
     /// Returns whether the lease certainly has not expired yet.
     pub(super) fn has_control(&self) -> bool {
         let state = self.state();
-        let lost = matches!(state.end, Some(LeadershipEnd::Broken | LeadershipEnd::Taken));
+        // An expired lease keeps control for the rest of its time.
+        let lost = state.end.is_some_and(|end| end != LeadershipEnd::Expired);
         !lost && !self.closed.is_cancelled() && Instant::now() < state.begun + self.blob.lease.mul_f64(0.95)
     }
 
@@ -68,17 +79,34 @@ impl LeaderLease {
         self.state().begun + self.blob.lease.mul_f64(0.95)
     }
 
-    /// Renews the lease every third of its duration, and releases it when it is closed.
+    /// Records that the task of the work is polled now.
+    pub(super) fn note_polled(&self) {
+        self.state().blocked_at = Some(Instant::now() + MAX_BLOCKED_TIME);
+    }
+
+    /// Returns the time at which the leadership ends unless the lease is renewed, and the task of the work is
+    /// polled, before.
+    fn step_down(&self) -> (Instant, LeadershipEnd) {
+        let state = self.state();
+        let expired = state.begun + self.blob.lease * 5 / 6;
+        match state.blocked_at {
+            Some(blocked) if blocked < expired => (blocked, LeadershipEnd::Blocked),
+            _ => (expired, LeadershipEnd::Expired),
+        }
+    }
+
+    /// Renews the lease every third of its duration, and releases it when it is closed, or when the task that
+    /// would close it is blocked.
     pub(super) async fn renew_until_closed(self: Arc<Self>) {
         let lease = self.blob.lease;
         let mut next = self.state().begun + lease / 3;
         loop {
-            let step_down = self.state().begun + lease * 5 / 6;
-            if timeout_at(next.min(step_down), self.closed.cancelled()).await.is_ok() {
+            if timeout_at(next.min(self.step_down().0), self.closed.cancelled()).await.is_ok() {
                 break;
             }
+            let (step_down, end) = self.step_down();
             if Instant::now() >= step_down {
-                self.finish(LeadershipEnd::Expired);
+                self.finish(end);
                 break;
             }
             match self.renew(step_down).await {
@@ -93,7 +121,9 @@ impl LeaderLease {
                 }
             }
         }
-        self.closed.cancelled().await;
+        if self.end() != Some(LeadershipEnd::Blocked) {
+            self.closed.cancelled().await;
+        }
         if self.end() != Some(LeadershipEnd::Taken) {
             self.blob.release(self.lease).await;
         }

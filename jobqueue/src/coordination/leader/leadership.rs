@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use tokio::task::JoinHandle;
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::hold::LeaderLease;
+use super::hold::{LeaderLease, LeadershipEnd};
 use crate::sync::lock;
 
 /// One term of leadership. The lease is renewed as long as this value exists. Dropping the value releases the
@@ -38,7 +38,7 @@ impl Leadership {
     }
 
     /// Returns a copy for the work. Dropping the copy does not end the leadership.
-    pub(super) fn share(&self) -> Self {
+    pub(in crate::coordination) fn share(&self) -> Self {
         Self { lease: Arc::clone(&self.lease), renewals: None }
     }
 
@@ -79,6 +79,30 @@ impl Leadership {
         if let Some(task) = task {
             drop(task.await);
         }
+    }
+
+    /// Runs `work`, and keeps the leadership only while the calling task is polled: if a handler, or the work
+    /// itself, blocks the thread for two minutes, the lease is released, so that another candidate can lead.
+    #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
+    pub(in crate::coordination) async fn while_polled<T>(&self, work: impl Future<Output = T>) -> T {
+        let polls = async {
+            loop {
+                self.lease.note_polled();
+                sleep(self.lease.blob.lease / 3).await;
+            }
+        };
+        tokio::select! {
+            biased;
+            output = polls => output,
+            output = work => output,
+        }
+    }
+
+    /// Waits until the work must end. Returns the reason, or `None` if the leadership was released.
+    #[cfg_attr(not(feature = "schedule"), allow(dead_code, reason = "only schedules need it"))]
+    pub(in crate::coordination) async fn ended(&self) -> Option<LeadershipEnd> {
+        self.lease.ending.cancelled().await;
+        self.lease.end()
     }
 
     /// Waits until control has ended.

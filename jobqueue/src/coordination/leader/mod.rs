@@ -242,6 +242,8 @@ impl Leader {
     /// process was suspended. Tasks or threads that `work` has started must watch [`Leadership::has_control`]
     /// or the token themselves.
     ///
+    /// The lease is renewed even while `work` blocks its thread, so such work keeps the leadership.
+    ///
     /// To stop, drop the future; the lease is then released in the background.
     ///
     /// # Errors
@@ -254,32 +256,30 @@ impl Leader {
         mut work: impl FnMut(Leadership) -> F,
     ) -> Result<T, Error> {
         loop {
-            if let Ok(output) = self.run_term(self.lead().await?, &mut work).await {
+            if let Some(output) = self.run_term(self.lead().await?, &mut work).await {
                 return Ok(output);
             }
         }
     }
 
-    /// Runs `work` in one term, and releases the lease.
-    ///
-    /// # Errors
-    /// The reason why leadership was lost before `work` ended; `None` if the reason is not known.
+    /// Runs `work` in one term, and releases the lease. Returns `None` if leadership was lost before `work`
+    /// ended.
     pub(super) async fn run_term<T, F: Future<Output = T>>(
         &self,
         leadership: Leadership,
         work: impl FnOnce(Leadership) -> F,
-    ) -> Result<T, Option<LeadershipEnd>> {
+    ) -> Option<T> {
         let done = while_leading(&leadership, work(leadership.share())).await;
         let end = leadership.lease.end();
         leadership.release().await;
-        if let Some(output) = done {
-            return Ok(output);
+        if done.is_some() {
+            return done;
         }
         crate::log::warn!(leader = %self.name, term = leadership.term(), ?end, "leadership lost");
         if end == Some(LeadershipEnd::Broken) {
             self.yield_leadership().await;
         }
-        Err(end)
+        None
     }
 
     /// Pauses this candidate, so that another candidate can lead: the lease was broken on purpose.

@@ -38,3 +38,29 @@ async fn terms_grow_after_the_container_is_deleted() {
     first.token().cancelled().await;
     assert!(!a.has_control() && b.has_control());
 }
+
+// audit 33, coordination B1
+#[tokio::test(start_paused = true)]
+async fn work_that_must_be_polled_and_is_not_loses_the_leadership() {
+    let storage = Storage::memory();
+    let (a, b) = (candidate(&storage), candidate(&storage));
+    let first = a.lead().await.unwrap();
+    let work = async |leadership: Leadership| leadership.while_polled(std::future::pending::<()>()).await;
+    let mut term = pin!(a.run_term(first, work));
+    let hour = Duration::from_secs(3600);
+    // Polled work keeps it.
+    assert!(tokio::time::timeout(hour, &mut term).await.is_err() && a.has_control());
+    let second = tokio::time::timeout(Duration::from_secs(130), b.lead()).await;
+    assert!(second.is_ok(), "a candidate whose task is blocked leads on");
+    assert!(!a.has_control() && term.await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_may_block_its_thread_keeps_the_leadership() {
+    let storage = Storage::memory();
+    let (a, b) = (candidate(&storage), candidate(&storage));
+    let first = a.lead().await.unwrap();
+    let mut term = pin!(a.run_term(first, |_| std::future::pending::<()>()));
+    assert!(tokio::time::timeout(LEASE, &mut term).await.is_err());
+    assert!(tokio::time::timeout(Duration::from_secs(3600), b.lead()).await.is_err() && a.has_control());
+}

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::coordination::leader::{DEFAULT_LEASE, Leader};
+use crate::coordination::leader::{DEFAULT_LEASE, Leader, Leadership, LeadershipEnd};
 use crate::error::Error;
 use crate::job::outcome::chain;
 use crate::storage::Storage;
@@ -32,8 +32,8 @@ pub(super) struct Candidacy {
     schedules: Mutex<BTreeMap<String, Duration>>,
     /// True while the worker leads the set.
     leads: watch::Sender<bool>,
-    /// Notified when the lease of a schedule was broken.
-    broken: Notify,
+    /// Notified when another worker must lead a schedule.
+    handed_over: Notify,
 }
 
 impl Candidacy {
@@ -87,9 +87,12 @@ impl Candidacy {
         }
     }
 
-    /// Releases all schedules: the lease of a schedule was broken so that another worker leads the schedule.
-    pub(super) fn step_down(&self) {
-        self.broken.notify_waiters();
+    /// Waits for the end of a schedule's term. Releases all schedules if another worker must lead this one:
+    /// its lease was broken, or its task is blocked, for instance in the function that makes its message.
+    pub(super) async fn step_down_after(self: Arc<Self>, term: Leadership) {
+        if let Some(LeadershipEnd::Broken | LeadershipEnd::Blocked) = term.ended().await {
+            self.handed_over.notify_waiters();
+        }
     }
 
     /// Stands as a candidate for the set until the worker stops. Retries after errors.
@@ -106,14 +109,14 @@ impl Candidacy {
         let digest = to_hex(&Sha256::digest(names)[..12]);
         let leader = Leader::new(storage, format!("schedule-sets/{digest}"))?.lease(self.lease());
         while let Some(leadership) = stop.run_until_cancelled(leader.lead()).await {
-            let term = leader.run_term(leadership?, async |_| {
+            let term = leader.run_term(leadership?, async |leadership| {
                 self.leads.send_replace(true);
                 let _leading = guard(&self.leads, |leads| {
                     leads.send_replace(false);
                 });
-                stop.run_until_cancelled(self.broken.notified()).await
+                leadership.while_polled(stop.run_until_cancelled(self.handed_over.notified())).await
             });
-            if let Ok(Some(())) = term.await {
+            if let Some(Some(())) = term.await {
                 leader.yield_leadership().await;
             }
         }
@@ -123,7 +126,10 @@ impl Candidacy {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use super::*;
+    use crate::runtime::Runtime;
 
     #[test]
     fn longer_lease_of_one_schedule_delays_no_other() {
@@ -133,5 +139,29 @@ mod tests {
         assert_eq!(set.lease(), DEFAULT_LEASE);
         assert!(!set.add("short", Some(seconds(15))));
         assert_eq!(set.lease(), seconds(15));
+    }
+
+    // audit 33, coordination B1
+    #[tokio::test(start_paused = true)]
+    async fn set_whose_task_is_blocked_is_led_by_another_worker() {
+        let storage = Storage::memory().with_runtime(Runtime::paused());
+        let (blocked, other, stop) = (Candidacy::default(), Candidacy::default(), CancellationToken::new());
+        let mut task = pin!(blocked.lead(&storage, &stop));
+        let mut leads = blocked.leads.subscribe();
+        tokio::select! {
+            biased;
+            _ = &mut task => panic!("stopped"),
+            led = leads.wait_for(|leads| *leads) => drop(led.unwrap()),
+        }
+        // From here on `task` is not polled, while its lease could be renewed.
+        let mut leads = other.leads.subscribe();
+        let takes_over = async {
+            leads.wait_for(|leads| *leads).await.unwrap();
+        };
+        tokio::select! {
+            biased;
+            _ = other.lead(&storage, &stop) => panic!("stopped"),
+            taken = tokio::time::timeout(Duration::from_secs(130), takes_over) => taken.unwrap(),
+        }
     }
 }

@@ -12,6 +12,7 @@
 //! | the leader dies before "slot pending" | the next leader: the slot is due, or missed |
 //! | the leader dies before "slot done" | the next leader sends the slot again under the same job id, unless it sees the message waiting |
 //! | the leader was suspended, and another process leads | the write of the former leader is refused; it reads the state again |
+//! | the leader's task is blocked for two minutes | as after its death; its thread that renews leases releases them |
 //! | an operator pauses the schedule while a slot is pending | the slot is not sent again |
 //! | the leader dies before it has answered a trigger | the next leader, as for a slot, under the id of the trigger |
 
@@ -190,6 +191,9 @@ impl WorkerBuilder {
     /// storage takes longer than 3 seconds, before it has recorded that the slot was sent; or if the answer
     /// to a send was lost. The slot is then sent again, after 5 seconds, unless a peek shows its message
     /// among the first 32 messages. The worker needs no handler for the message, nor any handler at all.
+    ///
+    /// `make` and the handlers must not block the worker's runtime: after two minutes the worker loses its
+    /// schedules to another worker, and a slot that it was sending may be sent again.
     ///
     /// If `make` or the message panics, or the message breaks the rules of its type, the worker logs the
     /// failure and retries the slot every 5 seconds, while later slots wait. After 6 attempts it logs an

@@ -13,7 +13,7 @@ use super::candidacy::{Candidacy, RETRY_PAUSE};
 use super::record::ScheduleDescription;
 use super::state::ScheduleState;
 use super::timetable::Timetable;
-use crate::coordination::leader::{Leader, Leadership, LeadershipEnd};
+use crate::coordination::leader::{Leader, Leadership};
 use crate::envelope::Identity;
 use crate::error::{Error, ErrorKind};
 use crate::job::outcome::chain;
@@ -61,31 +61,39 @@ impl<M: QueueMessage> Runner<M> {
     }
 
     /// Stands as a candidate, and leads, until the worker stops. Retries after errors.
-    async fn campaign(&self, candidacy: &Candidacy, context: &BackgroundContext) {
+    async fn campaign(&self, candidacy: &Arc<Candidacy>, context: &BackgroundContext) {
         while let Err(error) = self.campaign_once(candidacy, context).await {
             crate::log::error!(schedule = %self.name, error = %chain(&error), "running the schedule failed; trying again");
             context.stop.run_until_cancelled(tokio::time::sleep(RETRY_PAUSE)).await;
         }
     }
 
-    async fn campaign_once(&self, candidacy: &Candidacy, context: &BackgroundContext) -> Result<(), Error> {
+    async fn campaign_once(
+        &self,
+        candidacy: &Arc<Candidacy>,
+        context: &BackgroundContext,
+    ) -> Result<(), Error> {
         let leader = Leader::new(context.storage(), format!("schedules/{}", self.name))?;
         let leader = match self.lease {
             Some(lease) => leader.lease(lease),
             None => leader,
         };
+        let runtime = context.storage().runtime();
         while let Some(leadership) = context.stop.run_until_cancelled(leader.lead()).await {
-            let led = leader.run_term(leadership?, |leadership| self.lead_until_stopped(context, leadership));
-            if led.await == Err(Some(LeadershipEnd::Broken)) {
-                candidacy.step_down();
-            }
+            let leadership = leadership?;
+            // A task of its own, because this one may be blocked.
+            drop(runtime.spawn(Arc::clone(candidacy).step_down_after(leadership.share())));
+            let led = leader.run_term(leadership, async |leadership| {
+                leadership.while_polled(self.lead_until_stopped(context, &leadership)).await
+            });
+            led.await;
         }
         Ok(())
     }
 
     /// Sends slots while leadership lasts. When the worker stops, a slot that is being sent has
     /// [`STEP_GRACE`] to be recorded as done: otherwise the next leader sends it again.
-    async fn lead_until_stopped(&self, context: &BackgroundContext, leadership: Leadership) {
+    async fn lead_until_stopped(&self, context: &BackgroundContext, leadership: &Leadership) {
         let grace_ended = async {
             context.stop.cancelled().await;
             tokio::time::sleep(STEP_GRACE).await;
@@ -97,13 +105,13 @@ impl<M: QueueMessage> Runner<M> {
         }
     }
 
-    async fn lead(&self, context: &BackgroundContext, leadership: Leadership) {
+    async fn lead(&self, context: &BackgroundContext, leadership: &Leadership) {
         if let Err(error) = self.warn_if_sent_ahead(context).await {
             crate::log::debug!(schedule = %self.name, error = %chain(&error), "reading the state failed");
         }
         let mut sent = self.sent.lock().await;
         while !leadership.token().is_cancelled() && !context.stop.is_cancelled() {
-            let pause = match self.step(context, &leadership, &mut sent).await {
+            let pause = match self.step(context, leadership, &mut sent).await {
                 Ok(pause) => pause,
                 Err(error) => {
                     crate::log::warn!(schedule = %self.name, error = %chain(&error), "sending a slot failed; trying again");
