@@ -1,11 +1,14 @@
 //! Wakes callers that wait for messages of a queue.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use crate::name::QueueName;
 use crate::sync::lock;
@@ -78,7 +81,7 @@ impl Notifier {
     /// Returns a subscription to the notifications from now on.
     pub fn subscribe(&self) -> Subscription {
         let heard = self.0.count.load(Ordering::Acquire);
-        Subscription(vec![Listener::new(&self.0, heard)])
+        Subscription { listeners: vec![Listener::new(&self.0, heard)], parts: None }
     }
 }
 
@@ -108,7 +111,39 @@ impl Notifiers {
 /// The receiving side of notifications. It remembers a notification since the last wait, so that a message
 /// that arrives between a poll of the queue and the wait is not missed.
 #[derive(Debug, Clone)]
-pub struct Subscription(Vec<Listener>);
+pub struct Subscription {
+    listeners: Vec<Listener>,
+    parts: Option<FollowedParts>,
+}
+
+/// The parts of a queue, each with notifications of its own, which may change while callers wait.
+pub(crate) trait QueueParts: fmt::Debug + Send + Sync {
+    /// Returns the maximum time of a wait, after which the caller asks the queue again, and so learns whether
+    /// the parts have changed.
+    fn check_interval(&self) -> Duration;
+
+    /// Returns a number that changes with the parts.
+    fn version(&self) -> u64;
+
+    /// Returns the subscriptions to the present parts.
+    fn subscribe(&self) -> Vec<Subscription>;
+}
+
+#[derive(Debug, Clone)]
+struct FollowedParts {
+    parts: Arc<dyn QueueParts>,
+    /// The version of the parts to which `listeners` belong.
+    version: u64,
+    listeners: Vec<Listener>,
+}
+
+impl FollowedParts {
+    fn new(parts: Arc<dyn QueueParts>) -> Self {
+        let version = parts.version();
+        let listeners = parts.subscribe().into_iter().flat_map(|part| part.listeners).collect();
+        Self { parts, version, listeners }
+    }
+}
 
 #[derive(Debug)]
 struct Listener {
@@ -162,28 +197,41 @@ impl Drop for Listener {
 }
 
 impl Subscription {
+    /// Adds the notifications of parts that may change. A wait then ends without a notification when the parts
+    /// have changed, and at the check interval of the parts.
+    #[must_use]
+    pub(crate) fn with_parts(mut self, parts: Arc<dyn QueueParts>) -> Self {
+        self.parts = Some(FollowedParts::new(parts));
+        self
+    }
+
     /// Waits until a notification has arrived since the last call; waits forever if the storage is gone.
-    /// Notifications of joined subscriptions that have arrived by then count as one: the caller polls after
-    /// all of them.
+    /// Notifications of several parts of a queue that have arrived by then count as one: the caller polls
+    /// after all of them.
     ///
     /// # Cancel safety
     /// A notification is not lost if the future is dropped before it resolves.
     pub async fn wait(&mut self) {
-        let waits: Vec<_> = self.0.iter_mut().map(|listener| Box::pin(listener.wait())).collect();
-        if waits.is_empty() {
-            std::future::pending::<()>().await;
+        let Some(followed) = &mut self.parts else { return wait_for_any(&mut self.listeners).await };
+        if followed.version != followed.parts.version() {
+            *followed = FollowedParts::new(Arc::clone(&followed.parts));
+            // A message may have arrived in a new part before the subscription to it.
+            return;
         }
-        futures_util::future::select_all(waits).await;
-        for listener in &mut self.0 {
-            listener.hear_all();
-        }
+        let all = self.listeners.iter_mut().chain(&mut followed.listeners);
+        let _ = timeout(followed.parts.check_interval(), wait_for_any(all)).await;
     }
+}
 
-    /// Joins two subscriptions: a notification of either wakes the waiter.
-    #[must_use]
-    pub fn and(mut self, other: Self) -> Self {
-        self.0.extend(other.0);
-        self
+async fn wait_for_any<'l>(listeners: impl IntoIterator<Item = &'l mut Listener>) {
+    let mut listeners: Vec<_> = listeners.into_iter().collect();
+    let waits: Vec<_> = listeners.iter_mut().map(|listener| Box::pin(listener.wait())).collect();
+    if waits.is_empty() {
+        std::future::pending::<()>().await;
+    }
+    futures_util::future::select_all(waits).await;
+    for listener in listeners {
+        listener.hear_all();
     }
 }
 
@@ -193,19 +241,36 @@ mod tests {
 
     use super::*;
 
+    #[derive(Debug)]
+    struct OnePart(Notifier);
+
+    impl QueueParts for OnePart {
+        fn check_interval(&self) -> Duration {
+            Duration::from_secs(30)
+        }
+
+        fn version(&self) -> u64 {
+            0
+        }
+
+        fn subscribe(&self) -> Vec<Subscription> {
+            vec![self.0.subscribe()]
+        }
+    }
+
     // A put into a shard notifies twice: of the shard and of its queue.
     #[tokio::test(start_paused = true)]
-    async fn notifications_of_joined_subscriptions_wake_once() {
-        let (shard, queue) = (Notifier::new(), Notifier::new());
-        let mut joined = shard.subscribe().and(queue.subscribe());
-        shard.notify();
+    async fn notifications_of_a_part_and_its_queue_wake_once() {
+        let (shard, queue) = (Arc::new(OnePart(Notifier::new())), Notifier::new());
+        let mut joined = queue.subscribe().with_parts(Arc::<OnePart>::clone(&shard));
+        shard.0.notify();
         queue.notify();
         joined.wait().await;
-        let again = tokio::time::timeout(Duration::from_secs(1), joined.wait()).await;
+        let again = timeout(Duration::from_secs(1), joined.wait()).await;
         assert!(again.is_err(), "the second notification belongs to the same message");
-        for notifier in [&shard, &queue] {
+        for notifier in [&shard.0, &queue] {
             notifier.notify();
-            joined.wait().await;
+            timeout(Duration::from_secs(1), joined.wait()).await.unwrap();
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod model;
 mod sharded;
+mod sharded_arrivals;
 mod sharded_health;
 mod sharded_maps;
 mod sharded_processes;

@@ -93,6 +93,11 @@ impl Maps {
         self.options.accounts.iter().all(|(_, storage)| storage.queues.powers().dead_letters.is_some())
     }
 
+    /// Returns whether all accounts announce the messages of all processes.
+    pub(super) fn announces_all(&self) -> bool {
+        self.options.accounts.iter().all(|(_, storage)| storage.queues.announces_all())
+    }
+
     /// Returns the queue whose map applies to `queue`: for a dead-letter queue that the accounts keep
     /// themselves, its source queue.
     pub(super) fn queue_of<'q>(&self, queue: &'q QueueName) -> Cow<'q, QueueName> {

@@ -1,7 +1,9 @@
 //! The powers of the queues over shards.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
@@ -9,14 +11,20 @@ use futures_util::{FutureExt, StreamExt, stream};
 use tokio::time::Instant;
 
 use super::map::Shard;
+use super::maps::Maps;
 use super::store::{CONCURRENT_REQUESTS, ShardedQueues};
+use crate::clock::WITHOUT_END;
 use crate::name::QueueName;
+use crate::notifier::QueueParts;
 use crate::{
     Access, Advice, Arrivals, Batches, DeadLetterMessage, DeliveriesStopped, Detach, ExpiredReceipt,
     Guarantees, LeaseLinks, LeaseRevoked, MessageRef, Metadata, MetadataStore, NativeDeadLetters, Operation,
     Permissions, PutMessage, PutOutcome, QueuePowers, QueueStore, Queues, StateCounter, StateCounts,
     StoreError, StoreErrorKind, Subscription, SweepLeftovers, SweptLeftovers, Upkeep, WarmUp, put_each,
 };
+
+/// The minimum time after which a wait for messages ends, however short the refresh interval is.
+const MIN_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 impl ShardedQueues {
     /// Returns the powers that the accounts offer together.
@@ -144,25 +152,48 @@ impl NativeDeadLetters for ShardedQueues {
 
 impl Arrivals for ShardedQueues {
     /// Notifies of messages that this process puts, and of messages that other processes put into the shards
-    /// known now, if these announce them. A worker finds a shard that another process creates later by its
-    /// regular poll every few seconds.
+    /// of the map last read, if these announce them. If all do, a wait ends at the refresh interval, so that
+    /// its caller reads the map again and finds new shards.
     fn subscribe(&self, queue: &QueueName) -> Subscription {
-        let mut all = self.own_subscription(queue);
-        for shard in self.maps.known_shards(queue) {
-            let Ok((storage, physical)) = self.maps.locate(queue, &shard) else { continue };
-            if let Some(subscription) = storage.queues.subscribe(&physical) {
-                all = all.and(subscription);
-            }
-        }
-        all
+        let shards = ShardsOfQueue { maps: Arc::clone(&self.maps), queue: queue.clone() };
+        self.own_subscription(queue).with_parts(Arc::new(shards))
     }
 
     fn announces_all(&self) -> bool {
-        self.maps.options.accounts.iter().all(|(_, storage)| storage.queues.announces_all())
+        self.maps.announces_all()
     }
 
     fn stop_deliveries(&self, queue: &QueueName) -> Option<DeliveriesStopped> {
         self.in_known_shards(queue, Queues::stop_deliveries)
+    }
+}
+
+/// The shards of a queue by the map last read, each with its own notifications.
+#[derive(Debug)]
+struct ShardsOfQueue {
+    maps: Arc<Maps>,
+    queue: QueueName,
+}
+
+impl QueueParts for ShardsOfQueue {
+    fn check_interval(&self) -> Duration {
+        // A worker polls the other storages anyway, as often as the application wants.
+        let is_needed = self.maps.announces_all();
+        if is_needed { self.maps.options.refresh.max(MIN_CHECK_INTERVAL) } else { WITHOUT_END }
+    }
+
+    fn version(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.maps.known_shards(&self.queue).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn subscribe(&self) -> Vec<Subscription> {
+        let of_shard = |shard: Shard| {
+            let (storage, physical) = self.maps.locate(&self.queue, &shard).ok()?;
+            storage.queues.subscribe(&physical)
+        };
+        self.maps.known_shards(&self.queue).into_iter().filter_map(of_shard).collect()
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) const CONCURRENT_REQUESTS: usize = 32;
 
 #[derive(Debug)]
 pub(super) struct ShardedQueues {
-    pub(super) maps: Maps,
+    pub(super) maps: Arc<Maps>,
     /// The counter that chooses the next shard in turn.
     pub(super) turn: AtomicUsize,
     notifiers: Notifiers,
@@ -33,7 +33,7 @@ pub(super) struct ShardedQueues {
 
 impl ShardedQueues {
     pub(super) fn over(maps: Maps) -> Self {
-        Self { maps, turn: AtomicUsize::new(0), notifiers: Notifiers::new() }
+        Self { maps: Arc::new(maps), turn: AtomicUsize::new(0), notifiers: Notifiers::new() }
     }
 
     pub(super) fn home(&self) -> &Stores {
