@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use jobqueue::settings::Metadata;
 use jobqueue::sharded::Sharded;
-use jobqueue::storage::{ExpiredReceipt, GetMessages, PutMessage, Subscription};
+use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, PutMessage, StoreErrorKind, Subscription};
 use jobqueue::{QueueName, Storage};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::in_memory;
 
 use super::sharded::LONG;
@@ -49,6 +50,15 @@ async fn idle(storage: &Storage, subscription: &mut Subscription, time: Duration
     }
 }
 
+/// Returns the number of messages in each shard.
+async fn lengths(account: &Storage) -> Vec<u64> {
+    let mut lengths = Vec::new();
+    for shard in account.queues().list_queues("work-s").await.unwrap() {
+        lengths.push(account.queues().queue_properties(&shard).await.unwrap().approximate_count);
+    }
+    lengths
+}
+
 // audit 33, coordination B2
 #[tokio::test(start_paused = true)]
 async fn subscription_to_a_queue_that_exists_follows_its_shards() {
@@ -74,4 +84,56 @@ async fn subscription_to_a_queue_that_exists_follows_its_shards() {
         assert!(notified.is_ok(), "the put into a new shard is not announced");
         assert_eq!(get(&reader).await, 1);
     }
+}
+
+// audit 33, coordination B3
+#[tokio::test(start_paused = true)]
+async fn gets_in_a_rhythm_with_puts_pass_over_no_shard() {
+    for follow_ups in 0..5 {
+        let account = in_memory();
+        let storage = create(&open(&account, 3)).await;
+        for _ in 0..60 {
+            put(&storage, "work").await;
+        }
+        for _ in 0..20 {
+            assert_eq!(get(&storage).await, 1);
+            for _ in 0..follow_ups {
+                put(&storage, "other").await;
+            }
+        }
+        let lengths = lengths(&account).await;
+        assert!(lengths.iter().all(|length| (8..=17).contains(length)), "{follow_ups}: {lengths:?}");
+    }
+}
+
+// audit 33, coordination B3
+#[tokio::test(start_paused = true)]
+async fn puts_in_a_rhythm_with_others_use_all_shards() {
+    let account = in_memory();
+    let storage = create(&open(&account, 2)).await;
+    for _ in 0..20 {
+        put(&storage, "work").await;
+        put(&storage, "other").await;
+    }
+    assert_eq!(lengths(&account).await, [10, 10]);
+}
+
+// audit 33, coordination B3
+#[tokio::test(start_paused = true)]
+async fn shard_that_did_not_answer_once_is_asked_again_while_the_others_are_full() {
+    let account = in_memory();
+    // Quiet: only the planned failure counts.
+    let faulty = Faulty::quiet(&account);
+    let storage = create(&open(&faulty.storage(), 3)).await;
+    for _ in 0..240 {
+        put(&storage, "work").await;
+    }
+    faulty.plan(Operation::Get, 2, Fault::Refuse(StoreErrorKind::Timeout));
+    for _ in 0..60 {
+        assert_eq!(get(&storage).await, 1);
+        put(&storage, "other").await;
+        tokio::time::sleep(SECOND).await;
+    }
+    let lengths = lengths(&account).await;
+    assert!(lengths.iter().all(|length| *length <= 72), "{lengths:?}");
 }

@@ -1,7 +1,6 @@
 //! Fills a get from many shards: divides the count among them, and joins their answers.
 
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -11,6 +10,7 @@ use super::map::Shard;
 use super::place::outer_id;
 use super::shard_health::RequestKind;
 use super::store::{CONCURRENT_GETS, ShardedQueues};
+use super::turns::GetTurn;
 use crate::name::QueueName;
 use crate::{GetMessages, LeasedMessage, Received, StoreError, StoreErrorKind as K};
 
@@ -20,9 +20,6 @@ const SHARD_TIMEOUT: Duration = Duration::from_secs(5);
 /// The maximum wait for a shard that did not answer last time; doubles with each failure up to the time
 /// above.
 const SUSPECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// One in this many gets asks a suspect shard, which did not answer last time, before the others; the rest
-/// ask it after them.
-const SUSPECT_FIRST_EVERY: usize = 4;
 /// A get waits for silent shards for at most the lease divided by this number, since the leases of messages
 /// already received are not renewed yet.
 const LEASE_DIVISOR: u32 = 3;
@@ -38,10 +35,11 @@ impl ShardedQueues {
     ) -> Result<Received, StoreError> {
         let requested = Instant::now();
         let mut shards = self.readable_shards(queue).await?;
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % shards.len().max(1);
-        shards.rotate_left(turn);
+        let turn = self.turns.get(queue);
+        let first = turn.place % shards.len().max(1);
+        shards.rotate_left(first);
         let mut all = Gathered::default();
-        let mut waiting = self.askable(queue, shards, &mut all);
+        let mut waiting = self.askable(queue, shards, turn, &mut all);
         let (began, limit, mut asked) = (Instant::now(), options.visibility / LEASE_DIVISOR, 0);
         while !waiting.is_empty() && all.messages.len() < options.count as usize {
             let left = options.count as usize - all.messages.len();
@@ -65,7 +63,7 @@ impl ShardedQueues {
             let (is_late, has_some) = (began.elapsed() >= limit, !all.messages.is_empty());
             if !waiting.is_empty() && (is_late && (all.has_waited || has_some) || all.has_waited && has_some)
             {
-                self.turn.fetch_add(asked - 1, Ordering::Relaxed);
+                self.turns.skip_asked(queue, asked);
                 all.soonest(Some(Duration::ZERO));
                 all.is_cut = true;
                 all.is_partial = true;
@@ -97,9 +95,14 @@ impl ShardedQueues {
     }
 
     /// Returns the shards that may be asked now, and records when the others may be asked.
-    fn askable(&self, queue: &QueueName, shards: Vec<Shard>, all: &mut Gathered) -> VecDeque<Shard> {
+    fn askable(
+        &self,
+        queue: &QueueName,
+        shards: Vec<Shard>,
+        turn: GetTurn,
+        all: &mut Gathered,
+    ) -> VecDeque<Shard> {
         let health = &self.maps.health;
-        let is_first = self.turn.load(Ordering::Relaxed).is_multiple_of(SUSPECT_FIRST_EVERY);
         let mut suspect = None;
         let mut askable = VecDeque::new();
         for shard in shards {
@@ -116,7 +119,7 @@ impl ShardedQueues {
             }
         }
         match suspect {
-            Some(shard) if is_first => askable.push_front(shard),
+            Some(shard) if turn.asks_suspect_first => askable.push_front(shard),
             suspect => askable.extend(suspect),
         }
         askable

@@ -32,6 +32,7 @@ mod powers;
 mod put;
 mod shard_health;
 mod store;
+mod turns;
 
 pub use maps::CONTAINER as MAPS;
 #[doc(hidden)]

@@ -1,7 +1,5 @@
 //! Chooses the shard that accepts a message.
 
-use std::sync::atomic::Ordering;
-
 use tokio::time::{Instant, timeout_at};
 
 use super::map::Shard;
@@ -44,13 +42,12 @@ impl ShardedQueues {
             let place = by_key(key, targets.len());
             return targets.into_iter().skip(place).take(1).collect();
         }
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let closed_for = |shard: &Shard| self.maps.health.closed_for(queue, shard, RequestKind::Put);
         // The turns of paused shards are divided among all open shards; a single neighbour could not carry
         // them.
         let (mut open, closed): (Vec<_>, Vec<_>) =
             targets.into_iter().partition(|shard| closed_for(shard).is_none());
-        let first = turn % open.len().max(1);
+        let first = self.turns.put(queue) % open.len().max(1);
         open.rotate_left(first);
         open.extend(closed.into_iter().min_by_key(closed_for));
         open

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
@@ -10,6 +9,7 @@ use futures_util::future::join_all;
 use super::map::{Shard, is_shard};
 use super::maps::Maps;
 use super::place::{inner, outer_id};
+use super::turns::Turns;
 use crate::name::QueueName;
 use crate::rules::limits;
 use crate::{
@@ -26,14 +26,13 @@ pub(super) const CONCURRENT_REQUESTS: usize = 32;
 #[derive(Debug)]
 pub(super) struct ShardedQueues {
     pub(super) maps: Arc<Maps>,
-    /// The counter that chooses the next shard in turn.
-    pub(super) turn: AtomicUsize,
+    pub(super) turns: Turns,
     notifiers: Notifiers,
 }
 
 impl ShardedQueues {
     pub(super) fn over(maps: Maps) -> Self {
-        Self { maps: Arc::new(maps), turn: AtomicUsize::new(0), notifiers: Notifiers::new() }
+        Self { maps: Arc::new(maps), turns: Turns::default(), notifiers: Notifiers::new() }
     }
 
     pub(super) fn home(&self) -> &Stores {
