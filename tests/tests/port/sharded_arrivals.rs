@@ -137,3 +137,21 @@ async fn shard_that_did_not_answer_once_is_asked_again_while_the_others_are_full
     let lengths = lengths(&account).await;
     assert!(lengths.iter().all(|length| *length <= 72), "{lengths:?}");
 }
+
+// audit 33, coordination C9
+#[tokio::test(start_paused = true)]
+async fn calls_side_by_side_read_the_map_once() {
+    // Quiet: the requests are counted.
+    let faulty = Faulty::quiet(&in_memory());
+    let storage = create(&open(&faulty.storage(), 4)).await;
+    faulty.plan_always(Operation::GetBlob, Fault::DelayAfter(SECOND / 10));
+    for _ in 0..3 {
+        tokio::time::sleep(31 * SECOND).await;
+        let before = faulty.calls().iter().filter(|call| call.operation == Operation::GetBlob).count();
+        let puts = futures_util::future::join_all((0..32).map(|_| put(&storage, "work")));
+        let gets = futures_util::future::join_all((0..8).map(|_| get(&storage)));
+        tokio::join!(puts, gets);
+        let after = faulty.calls().iter().filter(|call| call.operation == Operation::GetBlob).count();
+        assert_eq!(after - before, 1);
+    }
+}

@@ -44,6 +44,8 @@ pub(super) struct Maps {
     /// The maps last read. The handle that renews leases shares them, since it may be unable to read maps
     /// itself.
     known: Arc<Mutex<HashMap<QueueName, KnownMap>>>,
+    /// Locked by the caller that reads a map that is too old.
+    reading: Mutex<HashMap<QueueName, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 /// A map as it was last read.
@@ -63,7 +65,7 @@ impl Maps {
             let queues = Intercepted::queues(Arc::clone(storage.queues.store()), &of_shard);
             storage.queues = Arc::new(Queues::new(queues));
         }
-        Self { options, health: ShardHealth::default(), known: Arc::default() }
+        Self { options, health: ShardHealth::default(), known: Arc::default(), reading: Mutex::default() }
     }
 
     /// Returns the same maps over other connections.
@@ -76,7 +78,8 @@ impl Maps {
             default_shards: options.default_shards,
             refresh: options.refresh,
         };
-        Self { options, health: ShardHealth::default(), known: Arc::clone(&self.known) }
+        let known = Arc::clone(&self.known);
+        Self { options, health: ShardHealth::default(), known, reading: Mutex::default() }
     }
 
     pub(super) fn home_name(&self) -> &str {
@@ -142,10 +145,33 @@ impl Maps {
     /// older map could reach a shard that is being retired.
     pub(super) async fn map(&self, queue: &QueueName) -> Result<Map, StoreError> {
         let queue = &*self.queue_of(queue);
-        let known = lock(&self.known).get(queue).cloned();
-        match known {
-            Some(known) if known.read.elapsed() < self.options.refresh => Ok(known.map),
-            _ => self.fresh(queue).await,
+        match self.young(queue) {
+            Some(map) => Ok(map),
+            None => self.refreshed(queue).await,
+        }
+    }
+
+    /// Returns the map last read, unless that is too old.
+    fn young(&self, queue: &QueueName) -> Option<Map> {
+        let known = lock(&self.known);
+        let known = known.get(queue).filter(|known| known.read.elapsed() < self.options.refresh)?;
+        Some(known.map.clone())
+    }
+
+    /// Reads a map that is too old. If another caller reads it already, waits a moment for that caller.
+    async fn refreshed(&self, queue: &QueueName) -> Result<Map, StoreError> {
+        let reading = Arc::clone(lock(&self.reading).entry(queue.clone()).or_default());
+        let _reader = match reading.try_lock() {
+            Ok(reader) => Some(reader),
+            Err(_) => {
+                // After a failure all that have waited read at once, not one after the other.
+                let _ = timeout(MAP_READ_TIMEOUT, reading.lock()).await;
+                None
+            }
+        };
+        match self.young(queue) {
+            Some(map) => Ok(map),
+            None => self.fresh(queue).await,
         }
     }
 
@@ -153,12 +179,12 @@ impl Maps {
     /// added since.
     pub(super) async fn newest_known(&self, queue: &QueueName) -> Result<Map, StoreError> {
         let queue = &*self.queue_of(queue);
-        let Some(known) = lock(&self.known).get(queue).cloned() else { return self.fresh(queue).await };
+        let Some(known) = lock(&self.known).get(queue).cloned() else { return self.refreshed(queue).await };
         let failed_lately = known.failed.is_some_and(|failed| failed.elapsed() < STALE_MAP_TIME);
         if failed_lately || known.read.elapsed() < self.options.refresh {
             return Ok(known.map);
         }
-        match timeout(MAP_READ_TIMEOUT, self.fresh(queue)).await {
+        match timeout(MAP_READ_TIMEOUT, self.refreshed(queue)).await {
             Ok(Ok(map)) => return Ok(map),
             Ok(Err(error)) => {
                 crate::log::warn!(%queue, %error, "reading the shard map failed; the last known map is used")
