@@ -12,7 +12,7 @@
 //! - **Copies wait for a record.** If a child was sent twice, one message runs and the other waits. The
 //!   record that the child is done, or has handed over to another batch, ends both. The running message
 //!   renews its claim; if it cannot for a minute, the other message takes over. The first message runs for 15
-//!   seconds without a claim: after a copy that has ended too, unless the storage counts deliveries.
+//!   seconds without a claim, after a copy that has ended too, if the storage counts deliveries.
 //! - **Once.** The end or the handover of a child is recorded before its message is deleted. If the process
 //!   crashes in between, the next delivery does not run the handler again, but continues from the record. The
 //!   continuation may be put twice: by two children that end together, or by a crash between the put and its
