@@ -237,8 +237,6 @@ async fn wait_for_any<'l>(listeners: impl IntoIterator<Item = &'l mut Listener>)
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[derive(Debug)]
