@@ -166,13 +166,7 @@ async fn send_all(
 ) -> Result<(), Failure> {
     let mut input = Input::open(&arguments.file, arguments.ndjson, stop).await?;
     if !arguments.ndjson {
-        let data = input.next(stop).await?;
-        let job = parse_job(arguments, &data).map_err(|failure| suggest_lines(failure, &data))?;
-        if !arguments.dry_run {
-            last_line::set("the job may have been sent");
-            sent.push(session.admin.send(&arguments.queue, job).await?);
-        }
-        return Ok(());
+        return send_whole(session, arguments, &input.next(stop).await?, sent).await;
     }
     let (mut jobs, mut bytes) = (Vec::new(), 0);
     let mut max_jobs = MAX_CONCURRENT_SENDS;
@@ -213,6 +207,21 @@ async fn send_all(
         if line.is_empty() {
             break;
         }
+    }
+    Ok(())
+}
+
+/// Sends the input as one job.
+async fn send_whole(
+    session: &Session,
+    arguments: &SendArguments,
+    data: &[u8],
+    sent: &mut Sent,
+) -> Result<(), Failure> {
+    let job = parse_job(arguments, data).map_err(|failure| suggest_lines(failure, data))?;
+    if !arguments.dry_run {
+        last_line::set("the job may have been sent");
+        sent.push(session.admin.send(&arguments.queue, job).await?);
     }
     Ok(())
 }
