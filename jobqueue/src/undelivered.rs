@@ -60,6 +60,11 @@ impl UndeliveredRef {
         Self { may_be_deleted, ..self }
     }
 
+    /// Returns whether this is the message of that put.
+    pub(crate) fn is_of(&self, stored: &StoredMessage) -> bool {
+        self.id == stored.message.id.as_str() && self.receipt == stored.message.receipt.expose()
+    }
+
     pub(crate) fn stored(&self) -> StoredMessage {
         let since_1970 = |millis| SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis));
         let hidden_until = self.hidden_until.and_then(since_1970);

@@ -30,7 +30,7 @@ pub(super) struct Batch<'c> {
     /// True if the file is full: operations then avoid taking pages where they can.
     saves_pages: bool,
     unmet: bool,
-    /// The milliseconds by which this transaction has moved leases because time leapt ahead.
+    /// The sum of the clock's leaps, in milliseconds, for which leases were moved.
     moved: i64,
     /// The milliseconds by which leases must still be moved. Until then other processes must not see the
     /// present time.
@@ -49,7 +49,7 @@ pub(super) struct Finished {
     pub(super) arrived: Vec<QueueName>,
     /// The connection's knowledge of the file after the commit.
     pub(super) known: Known,
-    /// The milliseconds by which leases were moved; the clock records them after the commit.
+    /// The sum of the leaps for which leases were moved; the clock records it after the commit.
     pub(super) moved: i64,
 }
 
@@ -100,7 +100,7 @@ impl<'c> Batch<'c> {
     /// Reads the present time again, for operations that were requested after the transaction began.
     /// Otherwise a lease could end before its owner expects it.
     pub(super) fn refresh_time(&mut self, clock: &StoreClock) -> rusqlite::Result<()> {
-        match self.read_time(clock) - self.moved {
+        match self.read_time(clock) {
             0 => Ok(()),
             leap if self.has_moved(leap) => {
                 self.moved += leap;
@@ -117,9 +117,10 @@ impl<'c> Batch<'c> {
         self.known.seen > self.now - leap / 2
     }
 
-    /// Returns the milliseconds by which time has leapt ahead since the clock's leases were moved.
+    /// Returns the milliseconds by which time has leapt ahead since leases were moved, by this transaction or
+    /// by any that was committed.
     fn read_time(&mut self, clock: &StoreClock) -> i64 {
-        let (now, leap) = clock.now_and_leap(self.now);
+        let (now, leap) = clock.now_and_leap(self.now, &mut self.moved);
         self.now = now;
         self.note |= now - self.known.seen >= MAX_TIME_LAG || clock.is_ahead();
         leap

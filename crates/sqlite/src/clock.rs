@@ -44,8 +44,10 @@ struct ClockState {
     at: Option<Instant>,
     /// The time since which the wall clock has shown more time than can have passed.
     doubted_since: Option<Instant>,
-    /// The sum of the accepted steps ahead for which leases are not moved yet, in milliseconds.
+    /// The sum of the accepted steps ahead, in milliseconds. Leases must be moved by as much.
     leap: i64,
+    /// The part of this sum by which leases were moved.
+    moved: i64,
 }
 
 /// The largest forward step that is accepted at once, in milliseconds.
@@ -167,23 +169,28 @@ impl StoreClock {
 
     /// Returns the time now, which is never before `seen`, the newest time in the file.
     pub(super) fn now(&self, seen: i64) -> i64 {
-        self.now_and_leap(seen).0
+        self.now_and_leap(seen, &mut 0).0
     }
 
-    /// Returns the time now, and the milliseconds by which it has leapt ahead: leases must be moved by as
-    /// much.
-    pub(super) fn now_and_leap(&self, seen: i64) -> (i64, i64) {
+    /// Returns the time now. `moved` is the sum of the leaps for which a transaction has moved the leases; it
+    /// becomes the sum of those for which any handle has. Returns by how many milliseconds more time has leapt
+    /// ahead: the leases must be moved by as much.
+    pub(super) fn now_and_leap(&self, seen: i64, moved: &mut i64) -> (i64, i64) {
+        // Both clocks are read under the lock. The wall clock of a thread that has waited in between would
+        // seem to have stepped back.
+        let mut state = lock(&self.state);
         let wall = to_millis(self.wall.now());
         let present = self.wall.clock().may_be_set_wrong().then(Instant::now);
-        let mut state = lock(&self.state);
-        (state.now(wall, seen, present), state.leap)
+        let now = state.now(wall, seen, present);
+        *moved = state.moved.max(*moved);
+        (now, state.leap - *moved)
     }
 
-    /// Records after the commit that leases were moved by `by` milliseconds. Two handles may do so for the
-    /// same leap.
-    pub(super) fn leases_were_moved(&self, by: i64) {
+    /// Records after the commit that leases were moved for all leaps up to the sum `moved`, as
+    /// [`now_and_leap`](Self::now_and_leap) counts them. Two handles may do so for the same leap.
+    pub(super) fn leases_were_moved(&self, moved: i64) {
         let mut state = lock(&self.state);
-        state.leap = (state.leap - by).max(0);
+        state.moved = state.moved.max(moved);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Cancels sent jobs before their first delivery.
 
 use super::sent::Sent;
-use super::unique::cancel::cancel_unique;
+use super::unique::cancel::{KeyCancellation, cancel_unique};
 use crate::error::Error;
 use crate::group_log;
 use crate::group_log::{CancelError, EntryRef};
@@ -22,11 +22,14 @@ impl<M: QueueMessage> Queue<M> {
     /// # Errors
     /// - [`is_outcome_unknown`](Error::is_outcome_unknown): the job may run or not. Either an answer to the
     ///   cancellation was lost, or an answer to the send was lost, so that a second message may be stored, or
-    ///   a job [in order](crate::SendOptions::in_order) was sent twice under its id. After a cancellation
-    ///   without an answer, a repeated cancellation of a unique job, or of a job in order by a log, returns
-    ///   the result that [`cancel_unique`](Self::cancel_unique) would. No second message of a job in order
-    ///   runs while the log remembers the cancellation, that is, while the job is one of the last 256 that
-    ///   have ended there. If the cancellation was not certainly ended, the next job of its key completes it.
+    ///   a job [in order](crate::SendOptions::in_order) was sent twice under its id, or the record of a
+    ///   unique job does not name this message: it was sent in another window under the same id, or its send
+    ///   could not be recorded. Then the message of this send is cancelled, and another one may run. After a
+    ///   cancellation without an answer, a repeated cancellation of a unique job, or of a job in order by a
+    ///   log, returns the result that [`cancel_unique`](Self::cancel_unique) would. No second message of a
+    ///   job in order runs while the log remembers the cancellation, that is, while the job is one of the
+    ///   last 256 that have ended there. If the cancellation was not certainly ended, the next job of its key
+    ///   completes it.
     /// - [`Conflict`](crate::ErrorKind::Conflict), retryable: another process is sending or cancelling under
     ///   the key of a unique job, and has not ended within 90 seconds.
     /// - [`Storage`](crate::ErrorKind::Storage): the storage failed, and the job is not cancelled.
@@ -36,13 +39,15 @@ impl<M: QueueMessage> Queue<M> {
     /// also be deleted later.
     pub async fn cancel(&self, sent: &Sent) -> Result<bool, Error> {
         let Some(stored) = &sent.stored else { return Ok(false) };
-        let core = self.core();
-        if let Some(unique) = &sent.unique
-            && let Some(cancelled) = cancel_unique(core, M::original_kind(), &unique.key, Some(sent)).await?
-        {
-            return Ok(cancelled);
+        let (core, mut stored) = (self.core(), stored.clone());
+        if let Some(unique) = &sent.unique {
+            match cancel_unique(core, M::original_kind(), &unique.key, Some(sent)).await? {
+                KeyCancellation::Of { is_deleted } => return Ok(is_deleted),
+                KeyCancellation::Nothing => {}
+                KeyCancellation::OtherMessage => stored.may_be_duplicated = true,
+            }
         }
-        cancel_stored(core, sent.position, stored).await.map_err(|not| not.error)
+        cancel_stored(core, sent.position, &stored).await.map_err(|not| not.error)
     }
 }
 

@@ -147,6 +147,7 @@ async fn record_outcome(
     taken_over: bool,
     window_end: impl Fn() -> u64,
 ) -> Result<Sent, Error> {
+    let may_be_duplicated = claim.record.value.may_be_duplicated();
     let mut sent = match sent {
         Ok(sent) => sent,
         Err(error) => {
@@ -158,15 +159,16 @@ async fn record_outcome(
         }
     };
     if let Some(stored) = &mut sent.stored {
-        stored.may_be_duplicated |= taken_over;
+        stored.may_be_duplicated |= may_be_duplicated;
     }
     let stored = |record: UniqueRecord| {
         record.with_position_and_window(sent.position, window_end()).into_sent(sent.stored.as_ref())
     };
     let is_recorded = record_blob.finish(claim, stored).await;
     if let Some(stored) = &mut sent.stored {
-        // This process stood still, and another sender has taken the key over.
-        stored.may_be_duplicated |= !is_recorded;
+        // This process stood still, and another sender has taken the key over; or the next sender will do so,
+        // because the record names no message.
+        stored.may_be_duplicated |= is_recorded != Some(true);
     }
     Ok(sent)
 }

@@ -37,8 +37,11 @@ impl<T> SendRequest<T> {
     /// ```
     ///
     /// A message [in order](SendRequest::in_order) takes its position at the send. Until the transaction
-    /// ends, it holds up the completion of the last job of its key that others can see: commit soon. The time
-    /// until the message is visible, and its time to live, count from the send. The message has the
+    /// ends, it holds up the completion of the last job of its key that others can see: commit soon. It
+    /// overlaps until then with all sends of its key: if the first job of the key ends before the commit, a
+    /// job that was sent later and committed earlier may run before this one.
+    ///
+    /// The time until the message is visible, and its time to live, count from the send. The message has the
     /// [encoding](crate::settings::QueueSettings) that this process read last. If that was more than 30
     /// seconds ago, the process reads it again in the background, for later sends.
     ///

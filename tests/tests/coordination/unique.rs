@@ -23,7 +23,7 @@ pub(super) struct Report {
 }
 
 pub(super) const HOUR: Duration = Duration::from_secs(3600);
-const MINUTE: Duration = Duration::from_secs(60);
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
 
 pub(super) fn may() -> Report {
     Report { of: "may".into() }

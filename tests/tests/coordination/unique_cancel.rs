@@ -3,14 +3,15 @@
 
 use std::time::Duration;
 
-use jobqueue::Storage;
+use jobqueue::maintenance::{SweepOptions, sweep};
 use jobqueue::queue::SendUniqueOutcome;
 use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::{Queue, SendOptions, Sent, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::death;
 use tokio::time::{sleep, timeout};
 
-use super::unique::{HOUR, Report, delayed, may, reports, sent};
+use super::unique::{HOUR, MINUTE, Report, delayed, may, reports, sent};
 
 #[tokio::test(start_paused = true)]
 async fn delayed_job_is_rescheduled_by_its_key() {
@@ -234,6 +235,97 @@ async fn a_job_taken_over_from_a_dead_sender_is_not_certainly_cancelled() {
         assert!(cancelled.unwrap_err().is_outcome_unknown(), "by key: {by_key}");
         sleep(HOUR + Duration::from_secs(1)).await;
         assert_eq!(sent(&queue).await, [taken_over.id().to_owned()], "the copy of the one that died runs");
+    }
+}
+
+/// Sends the job of May in two windows that are shorter than its delay, both times under `id` if it is given.
+async fn sent_in_two_windows(queue: &Queue<Report>, id: Option<&str>) -> [Sent; 2] {
+    let mut sent = Vec::new();
+    for _ in 0..2 {
+        let options = id.into_iter().fold(SendOptions::new().delay(HOUR), |options, id| options.id(id));
+        let outcome = queue.send(&may()).unique_for(MINUTE).with(options).await.unwrap();
+        let SendUniqueOutcome::Sent(one) = outcome else { panic!("{outcome:?}") };
+        sent.push(one);
+        sleep(MINUTE / 2 * 3).await;
+    }
+    sent.try_into().unwrap()
+}
+
+/// Each window has a message of its own, and the record names the last one.
+// audit 33, sending B1: the message of the second window was deleted, and that of the first one ran.
+#[tokio::test(start_paused = true)]
+async fn cancel_of_an_id_that_two_windows_used_deletes_its_own_message() {
+    for nth in [0, 1] {
+        let storage = Storage::memory();
+        let queue = reports(&storage).await;
+        let both = sent_in_two_windows(&queue, Some("sync-4711")).await;
+        let cancelled = queue.cancel(&both[nth]).await;
+        assert!(cancelled.unwrap_err().is_outcome_unknown(), "{nth}: the other message runs");
+        assert_eq!(queue.approximate_len().await.unwrap(), 1, "{nth}");
+        sleep(HOUR - MINUTE * 2).await;
+        let runs_first = queue.receive(Duration::ZERO).await.unwrap();
+        assert_eq!(runs_first.is_some(), nth == 1, "{nth}: the first message is due");
+    }
+}
+
+// audit 33, sending B1: it said true, and the message of the first window ran.
+#[tokio::test(start_paused = true)]
+async fn cancel_by_key_of_an_id_that_two_windows_used_is_in_doubt() {
+    let queue = reports(&Storage::memory()).await;
+    sent_in_two_windows(&queue, Some("sync-4711")).await;
+    assert!(queue.cancel_unique("may").await.unwrap_err().is_outcome_unknown());
+    sleep(HOUR).await;
+    assert_eq!(sent(&queue).await, ["sync-4711"]);
+}
+
+/// With ids of their own the messages of two windows are two jobs.
+#[tokio::test(start_paused = true)]
+async fn jobs_of_two_windows_are_cancelled_each_by_itself() {
+    let queue = reports(&Storage::memory()).await;
+    let [first, second] = sent_in_two_windows(&queue, None).await;
+    assert!(queue.cancel(&first).await.unwrap());
+    assert!(queue.cancel(&second).await.unwrap());
+    let [first, _] = sent_in_two_windows(&queue, None).await;
+    assert!(queue.cancel_unique("may").await.unwrap());
+    sleep(HOUR).await;
+    assert_eq!(sent(&queue).await, [first.id()]);
+}
+
+/// The first sender stores its message and cannot record that. The second one takes its key over, stores
+/// another message of the job, and dies.
+async fn unrecorded_and_sent_again(storage: &Storage) -> Sent {
+    let report = may();
+    let send = async |storage: &Storage| {
+        let queue = reports(storage).await;
+        queue.send(&report).unique_for(HOUR).delay(HOUR * 24 * 5).await
+    };
+    let faulty = Faulty::new(storage);
+    let puts = faulty.clone();
+    let refused = Fault::Refuse(StoreErrorKind::Unavailable);
+    faulty.on(Operation::PutBlob, move |_| (puts.calls_of(Operation::Put) > 0).then_some(refused));
+    let outcome = send(&faulty.storage()).await.unwrap();
+    let SendUniqueOutcome::Sent(first) = outcome else { panic!("{outcome:?}") };
+    let faulty = Faulty::new(storage);
+    faulty.plan(Operation::Put, 1, Fault::HangAfter);
+    assert!(timeout(MINUTE, send(&faulty.storage())).await.is_err());
+    first
+}
+
+// audit 33, sending C2: it said true, and the message of the second sender ran.
+#[tokio::test(start_paused = true)]
+async fn cancel_of_a_send_that_could_not_be_recorded_is_in_doubt() {
+    for is_record_swept in [false, true] {
+        let at = format!("the record is swept: {is_record_swept}");
+        let storage = Storage::memory();
+        let queue = reports(&storage).await;
+        let first = unrecorded_and_sent_again(&storage).await;
+        assert_eq!(queue.approximate_len().await.unwrap(), 2, "{at}");
+        if is_record_swept {
+            sleep(HOUR * 24 * 3).await;
+            assert_eq!(sweep(&storage, SweepOptions::new()).await.unwrap().removed, 1);
+        }
+        assert!(queue.cancel(&first).await.unwrap_err().is_outcome_unknown(), "{at}");
+        assert_eq!(queue.approximate_len().await.unwrap(), 1, "{at}: the other message waits");
     }
 }
 

@@ -48,6 +48,23 @@ fn leases_last_as_long_when_time_leaps() {
     assert!(!begin(&connection, &clock, Known::default()).finish().unwrap().changed);
 }
 
+// audit 33, sending C3: the leases were moved back.
+#[test]
+fn leap_that_another_handle_records_meanwhile_moves_no_lease_back() {
+    let (connection, clock) = (file(&[]), clock_after_a_leap());
+    let after = clock.now(0);
+    let insert = "INSERT INTO jobqueue_lease (until, dequeue_count, receipt) VALUES (?1, 1, x'')";
+    connection.execute(insert, [after + HOUR * 2]).unwrap();
+    // The other handle has moved the leases in its transaction.
+    connection.execute("UPDATE jobqueue_store SET now = ?1", [after]).unwrap();
+    let mut batch = begin(&connection, &clock, Known::default());
+    clock.leases_were_moved(HOUR);
+    batch.refresh_time(&clock).unwrap();
+    batch.finish().unwrap();
+    let until: i64 = connection.query_row("SELECT until FROM jobqueue_lease", [], |row| row.get(0)).unwrap();
+    assert_eq!(until, after + HOUR * 2);
+}
+
 // The application's transaction is the first after the leap.
 #[test]
 fn lease_is_held_in_a_transaction_of_the_application_although_time_has_leapt() {

@@ -1,6 +1,8 @@
 use super::*;
 
-use jobqueue_storage::clock::{Clock as _, ManualClock};
+use std::sync::OnceLock;
+
+use jobqueue_storage::clock::{Clock, ManualClock};
 use jobqueue_storage::log::tracing::{Event, Metadata, Subscriber, span, subscriber};
 
 /// A subscriber that panics at each event.
@@ -157,7 +159,38 @@ fn leap_that_two_handles_have_accepted_is_not_taken_back() {
     for _ in 0..2 {
         clock.leases_were_moved(3_600_000);
     }
-    assert_eq!(clock.now_and_leap(0).1, 0);
+    assert_eq!(clock.now_and_leap(0, &mut 0).1, 0);
+}
+
+// audit 33, sending C3: the later leap counted as moved too.
+#[test]
+fn leap_between_the_records_of_two_handles_still_moves_leases() {
+    let clock = StoreClock::after_a_leap(Runtime::new(), 3_600_000);
+    clock.leases_were_moved(3_600_000);
+    lock(&clock.state).leap += 5_000;
+    clock.leases_were_moved(3_600_000);
+    assert_eq!(clock.now_and_leap(0, &mut 0).1, 5_000);
+}
+
+/// A clock that asserts that the clock of its file is locked.
+#[derive(Debug, Default)]
+struct LockedClock(OnceLock<Weak<StoreClock>>);
+
+impl Clock for LockedClock {
+    fn now(&self) -> SystemTime {
+        let clock = self.0.get().and_then(Weak::upgrade).unwrap();
+        assert!(clock.state.try_lock().is_err(), "another thread may read and record a later time first");
+        SystemTime::UNIX_EPOCH
+    }
+}
+
+// audit 33, sending C4: a thread that stood still in between took its own time for a step back.
+#[test]
+fn clocks_are_read_under_the_lock() {
+    let wall = Arc::new(LockedClock::default());
+    let clock = Arc::new(StoreClock::new(Runtime::new().with_clock(wall.clone())));
+    wall.0.set(Arc::downgrade(&clock)).unwrap();
+    assert_eq!(clock.now(0), 0);
 }
 
 #[test]

@@ -49,12 +49,19 @@ impl<M: QueueMessage> Queue<M> {
     /// Until a repetition returns true or false, no send joins the job: the next send stores a message under
     /// the same id.
     ///
+    /// # Messages of earlier windows
+    /// The key's record names the message of the last window. Jobs of earlier windows that still wait run.
+    /// If the window before had a job of the same id and source, the call fails with `Unknown` instead of
+    /// returning true, because the message of that window may run. No record remains of windows before, nor
+    /// of a window that is over for a day when a sweep runs.
+    ///
     /// # Errors
     /// - [`Conflict`](ErrorKind::Conflict), retryable: after a wait of 90 seconds, other processes are still
     ///   sending or cancelling under the key.
     /// - [`Unknown`](ErrorKind::Unknown): an answer to this cancellation or to an earlier one was lost, and
     ///   the message may be deleted or not; or an answer to the send was lost, and another message of the job
-    ///   may exist. See [Repetition](#repetition).
+    ///   may exist. See [Repetition](#repetition). Or the message is deleted, and the window before had a job
+    ///   of the same id: [Messages of earlier windows](#messages-of-earlier-windows).
     /// - [`Storage`](ErrorKind::Storage): the storage failed, and this call cancelled nothing.
     ///
     /// # Cancel safety
@@ -78,25 +85,38 @@ impl<M: QueueMessage> Queue<M> {
     /// # Ok(()) }
     /// ```
     pub async fn cancel_unique(&self, key: &str) -> Result<bool, Error> {
-        Ok(cancel_unique(self.core(), M::original_kind(), key, None).await?.unwrap_or(false))
+        let cancelled = cancel_unique(self.core(), M::original_kind(), key, None).await?;
+        Ok(cancelled == KeyCancellation::Of { is_deleted: true })
     }
 }
 
-/// Cancels the job that was sent under `key`, and frees the key. If `sent` is given, cancels only that job.
-/// Returns `None` if the key has no such job.
+/// The result of cancelling a job by its key.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::send) enum KeyCancellation {
+    /// The job's message is deleted, or a worker has received it.
+    Of { is_deleted: bool },
+    /// The key has no such job.
+    Nothing,
+    /// The key has the job, but another message of it, or none that is known; nothing is cancelled.
+    OtherMessage,
+}
+
+/// Cancels the job that was sent under `key`, and frees the key. If `sent` is given, cancels only the message
+/// of that send.
 pub(in crate::send) async fn cancel_unique(
     core: &QueueCore,
     original_kind: &str,
     key: &str,
     sent: Option<&Sent>,
-) -> Result<Option<bool>, Error> {
+) -> Result<KeyCancellation, Error> {
     let record_blob = UniqueRecordBlob::new(core, original_kind, key)?;
     let mut wait = KeyWait::new();
     let (claim, stored) = loop {
         let now = core.now();
         match record_blob.claim_to_cancel(sent, now, |found| wait.is_abandoned(found, now)).await? {
             CancellerClaim::Held(claim, stored) => break (*claim, stored),
-            CancellerClaim::Nothing => return Ok(None),
+            CancellerClaim::Nothing => return Ok(KeyCancellation::Nothing),
+            CancellerClaim::OtherMessage => return Ok(KeyCancellation::OtherMessage),
             CancellerClaim::Busy(found) => {
                 if !wait.pause(found).await {
                     let text = "another process is sending or cancelling under this key; try again";
@@ -108,14 +128,14 @@ pub(in crate::send) async fn cancel_unique(
     match cancel_stored(core, claim.record.value.position, &stored).await {
         Ok(true) => {
             record_blob.finish(claim, UniqueRecord::into_free).await;
-            Ok(Some(true))
+            Ok(KeyCancellation::Of { is_deleted: true })
         }
         Ok(false) => {
-            if !record_blob.finish(claim, |record| record.into_sent(None)).await {
+            if record_blob.finish(claim, |record| record.into_sent(None)).await == Some(false) {
                 let text = "another process has taken the cancellation over, and may have deleted the message; try again";
                 return Err(Error::new(ErrorKind::Unknown, text).with_retryable(true));
             }
-            Ok(Some(false))
+            Ok(KeyCancellation::Of { is_deleted: false })
         }
         Err(failed) => {
             if !failed.may_be_deleted {

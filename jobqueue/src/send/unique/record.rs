@@ -7,7 +7,10 @@
 //! | pending, written by the caller itself: an answer was lost | owns it | owns it | |
 //! | abandoned: pending for too long | → pending under the same id with the same window, *taken over* | as sent; a canceller left it, so its message *may be deleted* | → sent, → free |
 //! | sent, within the window | joins the job | → pending, if the message is known | has finished |
-//! | free: the window has passed (to a canceller, five minutes ago), the job is cancelled, or the queue was cleared | → pending | nothing to cancel | – |
+//! | free: the window has passed (to a canceller, five minutes ago), the job is cancelled, or the queue was cleared | → pending; *sent before*, if it has the id of the window that has passed | nothing to cancel | – |
+//!
+//! A canceller of a sent job whose message is not that of the record claims nothing: it deletes its own
+//! message, and another one of the job may run.
 //!
 //! A canceller finishes according to the outcome of its deletion:
 //!
@@ -56,6 +59,10 @@ pub(crate) struct UniqueRecord {
     /// True if a former sender, which died or got no answer, may have stored a message under this id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) taken_over: bool,
+    /// True if the application used this id and source in the window before, so that a message of that window
+    /// may still wait.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) sent_before: bool,
 }
 
 impl UniqueRecord {
@@ -71,11 +78,32 @@ impl UniqueRecord {
             message: None,
             position: None,
             taken_over: false,
+            sent_before: false,
         }
     }
 
     fn is_of(&self, sent: &Sent) -> bool {
         self.id == *sent.id && sent.unique.as_ref().is_some_and(|unique| *unique.source == *self.source)
+    }
+
+    /// Returns whether the record is about the message that this send stored.
+    fn is_of_message(&self, sent: &Sent) -> bool {
+        self.message.as_ref().zip(sent.stored.as_ref()).is_some_and(|(message, stored)| message.is_of(stored))
+    }
+
+    /// Returns whether the job may have another message beside that of the record.
+    pub(super) fn may_be_duplicated(&self) -> bool {
+        self.taken_over || self.sent_before
+    }
+
+    fn is_free(&self) -> bool {
+        self.sent && self.until == 0
+    }
+
+    /// Returns the record `mine` of a sender that replaces this one.
+    fn replaced_by(&self, mine: &Self) -> Self {
+        let is_same_job = self.id == mine.id && self.source == mine.source;
+        Self { sent_before: is_same_job && (self.sent_before || !self.is_free()), ..mine.clone() }
     }
 
     /// Returns the record of a stored message, which can be cancelled if it is known.
@@ -147,7 +175,7 @@ impl UniqueRecord {
                 let until = found.until;
                 Edit::Write(Self { id, source, until, taken_over: true, ..mine.clone() }, Ownership::Mine)
             }
-            (_, false) => Edit::Write(mine.clone(), Ownership::Mine),
+            (_, false) => Edit::Write(found.replaced_by(mine), Ownership::Mine),
         }
     }
 
@@ -166,6 +194,9 @@ impl UniqueRecord {
         match (found.sent, found.is_in_window(now)) {
             (false, _) if found.nonce == nonce => Edit::Keep(Ownership::Mine),
             (false, _) if !is_abandoned(&found) => Edit::Keep(Ownership::Other(CancellerClaim::Busy(None))),
+            _ if sent.is_some_and(|sent| !found.is_free() && !found.is_of_message(sent)) => {
+                Edit::Keep(Ownership::Other(CancellerClaim::OtherMessage))
+            }
             (sent, true) => match found.message {
                 // A canceller that died or got no answer has left a record that is not sent.
                 Some(message) => {
@@ -231,6 +262,8 @@ pub(super) enum CancellerClaim {
     /// The job was sent, and the caller holds the key: others wait as they do for a sender.
     Held(Box<KeyClaim>, StoredMessage),
     Nothing,
+    /// The job to be cancelled was sent again under its id, or its sender did not record its message.
+    OtherMessage,
     /// Another process is sending or cancelling, with this record if it was read.
     Busy(Option<Box<UniqueRecord>>),
 }

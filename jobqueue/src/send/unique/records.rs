@@ -143,24 +143,24 @@ impl UniqueRecordBlob {
     /// while the storage cannot serve the request, until the hold on the key ends: if the outcome is not
     /// recorded by then, the next sender sends under the same id. Even if a send took almost all of the hold,
     /// recording is tried for some seconds, unless another sender has taken the key over. Returns false if
-    /// another process has changed the record, and true otherwise, even if the outcome could not be recorded.
+    /// another process has changed the record, and `None` if the outcome could not be recorded.
     pub(super) async fn finish(
         &self,
         claim: KeyClaim,
         outcome: impl Fn(UniqueRecord) -> UniqueRecord,
-    ) -> bool {
+    ) -> Option<bool> {
         let left = claim.left().max(MIN_RECORD_TIME);
         let own = claim.record.value.clone();
         let mut mine = Some(claim.record);
         let record = || self.record(&own, mine.take().map_or(Known::Nothing, Known::Version), &outcome);
         let tries = Tries::persistent(self.0.runtime());
         match timeout(left, tries.run(record)).await {
-            Ok(Ok(is_recorded)) => is_recorded,
+            Ok(Ok(is_recorded)) => Some(is_recorded),
             failed => {
                 let error = failed.ok().and_then(Result::err);
                 let error = error.map_or_else(|| "no answer in time".to_owned(), |error| error.to_string());
                 crate::log::warn!(record = %self.0.name(), %error, "a unique send or its cancellation could not be recorded; the next send of the key has the same id");
-                true
+                None
             }
         }
     }

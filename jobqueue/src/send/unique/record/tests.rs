@@ -23,6 +23,7 @@ fn pending(nonce: &str) -> UniqueRecord {
         message: None,
         position: None,
         taken_over: false,
+        sent_before: false,
     }
 }
 
