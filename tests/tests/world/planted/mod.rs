@@ -4,7 +4,7 @@
 //! |---|---|
 //! | an acknowledged job is lost | [`ForgetsPuts`](Defect::ForgetsPuts), for a job of the scenario and for a follow-up |
 //! | a refused job runs | [`StoresRefused`](Defect::StoresRefused), for a job of the scenario and for a follow-up |
-//! | a job ran twice without a cause | [`KeepsDeleted`](Defect::KeepsDeleted), for a job of the scenario and for a follow-up |
+//! | a job ran twice without a cause | [`KeepsDeleted`](Defect::KeepsDeleted), for a job of the scenario and for a follow-up; [`StoresAgain`](Defect::StoresAgain), for a redriven job |
 //! | a job that was done is dead-lettered | `KeepsDeleted`, with a handler that rejects the job the second time; after a deletion without an answer, a history (`checks/doubled.rs`) |
 //! | a job is done, and its dead letter is left | a history that no storage can cause (`checks/doubled.rs`) |
 //! | an effect happened twice without a cause | `KeepsDeleted` |
@@ -25,6 +25,7 @@ pub(super) mod queues;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::{
     Context, JobError, JobInfo, QueueMessage, Runtime, SendOptions, State, Storage, WorkerBuilder, memory,
 };
@@ -55,6 +56,8 @@ enum Manner {
     Fails,
     /// Rejects every later delivery.
     RejectsLater,
+    /// Rejects a job until it is redriven.
+    RejectsUntilRedriven,
 }
 
 async fn order(
@@ -70,6 +73,10 @@ async fn order(
         Manner::Repeats => effects.happened("charged", &job),
         Manner::Fails => return Err(JobError::retry("as planted")),
         Manner::RejectsLater if job.dequeue_count > 1 => return Err(JobError::dead_letter("as planted")),
+        // The fences of a redriven job begin with the time.
+        Manner::RejectsUntilRedriven if ctx.fence() < 1 << 32 => {
+            return Err(JobError::dead_letter("as planted"));
+        }
         _ => {}
     }
     // A refused follow-up is no reason to charge again.
@@ -111,16 +118,39 @@ fn findings(world: &Builder) -> Vec<String> {
     run.findings.iter().map(|finding| format!("{}: {}", finding.what, finding.subject)).collect()
 }
 
+/// Returns the world of a shop whose orders die, and are redriven after half a minute.
+fn redriving_shop() -> Builder {
+    shop(Manner::RejectsUntilRedriven, 300).scenario(|world| async move {
+        let till = world.node("till");
+        let orders = till.queue::<Order>().await?;
+        for number in 0..8 {
+            till.send_with(&orders, &Order { millis: 300 }, &format!("order{number}"), SendOptions::new())
+                .await?;
+        }
+        sleep(Duration::from_secs(30)).await;
+        let node = till.clone();
+        let all = DeadLetterOptions::new().filter(move |letter| {
+            node.redriven(&letter.id);
+            true
+        });
+        orders.dead_letters()?.redrive(all).await.map(drop)
+    })
+}
+
 /// Asserts that a shop has the finding `what` on a storage with this defect, and that the same shop has no
 /// findings without the defect.
 #[track_caller]
 fn assert_found(defect: Defect, word: &'static str, manner: Manner, millis: u64, what: &str) {
-    let shop = shop(manner, millis);
+    assert_found_in(&shop(manner, millis), defect, word, what);
+}
+
+#[track_caller]
+fn assert_found_in(shop: &Builder, defect: Defect, word: &'static str, what: &str) {
     let sound =
         shop.clone().storage(|clock| async move { memory::open_on(Runtime::new().with_clock(clock)) });
     let sound = findings(&sound);
-    assert!(manner == Manner::Repeats || sound.is_empty(), "without the defect: {sound:?}");
-    let broken = shop.storage(move |clock| async move {
+    assert!(sound.is_empty(), "without the defect: {sound:?}");
+    let broken = shop.clone().storage(move |clock| async move {
         broken(&memory::open_on(Runtime::new().with_clock(clock)), defect, word)
     });
     let found = findings(&broken);
@@ -145,6 +175,8 @@ fn second_run_of_a_job_that_was_done_is_found() {
     let what = "a job ran twice without a cause";
     assert_found(Defect::KeepsDeleted, "orders", Manner::Careful, 300, what);
     assert_found(Defect::KeepsDeleted, "receipts", Manner::Careful, 300, what);
+    // A redrive puts a job again, but its first message is gone by then.
+    assert_found_in(&redriving_shop(), Defect::StoresAgain, "deadletterpast", what);
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub(in super::super) enum Defect {
     ForgetsPuts,
     /// A put is certainly refused, but its message is stored.
     StoresRefused,
+    /// A message that is deleted is stored again, once, as another message that comes later.
+    StoresAgain,
     /// The first deletion of a message is acknowledged, but not performed.
     KeepsDeleted,
     /// A leased message is handed out again, as if its visibility timeout did not count.
@@ -148,8 +150,14 @@ impl QueueStore for BrokenQueues {
             return Ok(());
         }
         let newest = self.with_newest_receipt(message);
-        self.seen.lock().unwrap().leased.remove(&id);
-        self.inner.delete(queue, &newest, expired).await
+        let deleted = self.seen.lock().unwrap().leased.remove(&id);
+        self.inner.delete(queue, &newest, expired).await?;
+        let text = deleted.and_then(|(message, _)| message.text.ok()).unwrap_or_default();
+        if self.is(Defect::StoresAgain, queue, &text) && self.seen.lock().unwrap().kept.insert(text.clone()) {
+            let again = PutMessage::new(text).with_visibility_delay(Duration::from_secs(20));
+            self.inner.put(queue, again).await?;
+        }
+        Ok(())
     }
 
     async fn create_queue(&self, queue: &QueueName, metadata: &Metadata) -> Result<Created, StoreError> {

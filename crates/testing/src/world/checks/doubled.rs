@@ -133,7 +133,10 @@ fn keeps_its_letter(job: &Job<'_>) -> Option<Finding> {
     let letter = job.entries.iter().rev().find(is_letter)?;
     let last = job.runs.last().filter(|run| run.is_done() && run.began.number > letter.number)?;
     let may_be_left = job.may_fail_between(&letter.node, letter.number, last.began.number);
-    (!may_be_left && !job.has_copies(last.began.number)).then(|| {
+    // The pass that put the job back may not have deleted the letter.
+    let mut redriven = job.entries.iter().filter(|entry| matches!(entry.fact, Fact::Redriven));
+    let is_put_back = redriven.any(|pass| job.may_fail_between(&pass.node, pass.number, usize::MAX));
+    (!may_be_left && !is_put_back && !job.has_copies(last.began.number)).then(|| {
         job.finding(
             "a job is done, and its dead letter is left",
             format!("{} wrote the letter at {:?}, and run {} was done", letter.node, letter.at, last.number),
@@ -245,5 +248,34 @@ mod tests {
         };
         assert!(history(Some(refused)).is_empty(), "its end may not be recorded");
         assert_eq!(history(None)[0].what, "a job runs beside its dead letter");
+    }
+
+    /// Returns the findings about a job that dies, is put back in two puts and runs to its end twice.
+    fn findings_of_two_puts(first: Verdict, disturbance: Option<Fact>) -> Vec<Finding> {
+        let put = |queue: &str, verdict| {
+            let began = Fact::PutBegan { queue: queue.into() };
+            [began, Fact::Put { queue: queue.into(), verdict, expires: None }]
+        };
+        let run = |run, inserted| {
+            let inserted = SystemTime::UNIX_EPOCH + Duration::from_secs(inserted);
+            let began = Fact::RunBegan { run, inserted, delivery: 1, attempt: 1, max_attempts: 3 };
+            [began, Fact::RunEnded { run, end: RunEnd::Done }]
+        };
+        let acknowledged = Verdict::Acknowledged;
+        let sent =
+            [Fact::SendBegan { queue: "orders".into() }].into_iter().chain(put("orders", acknowledged));
+        let died =
+            put("orders-poison", acknowledged).into_iter().chain([Fact::Deleted { queue: "orders".into() }]);
+        let put_back = [Fact::Redriven].into_iter().chain(put("orders", first)).chain(disturbance);
+        let ran = put("orders", acknowledged).into_iter().chain(run(1, 1)).chain(run(2, 2));
+        check(&evidence(sent.chain(died).chain(put_back).chain(ran).map(|fact| ("w", fact)).collect()))
+    }
+
+    #[test]
+    fn second_run_of_a_letter_that_was_put_back_twice_is_found() {
+        assert!(findings_of_two_puts(Verdict::Unknown, None).is_empty());
+        assert!(findings_of_two_puts(Verdict::Acknowledged, Some(killed())).is_empty());
+        let found = findings_of_two_puts(Verdict::Acknowledged, None);
+        assert_eq!(found[0].what, "a job ran twice without a cause");
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::world::builder::Finding;
 use crate::world::disturbance::Disturbance;
-use crate::world::ledger::{Entry, Fact, RunEnd, Verdict};
+use crate::world::ledger::{Entry, Fact, RunEnd};
 
 /// The lease of a message may end this long before the message expires.
 pub(super) const EXPIRY_MARGIN: Duration = Duration::from_secs(3);
@@ -152,18 +152,6 @@ impl Job<'_> {
         self.runs.iter().rev().find(is_own).copied()
     }
 
-    /// Returns whether the job may have had two messages before an entry, because two puts may have been
-    /// applied.
-    pub(super) fn has_copies(&self, before: usize) -> bool {
-        let puts = self.entries.iter().take_while(|entry| entry.number < before);
-        let count = puts.fold(0, |count, entry| match &entry.fact {
-            Fact::PutBegan { queue, .. } if !is_of_dead_letters(queue) => count + 1,
-            Fact::Put { queue, verdict: Verdict::Refused, .. } if !is_of_dead_letters(queue) => count - 1,
-            _ => count,
-        });
-        count > 1
-    }
-
     /// Returns whether the message of a run may be delivered again before an entry. The causes are: its
     /// process was killed, stopped or cut off while it had the lease; a change of a message of this job
     /// failed in that process; or its worker ended before the delivery did.
@@ -203,7 +191,7 @@ impl Job<'_> {
     }
 
     /// Returns the entries of the history from `since` up to, but without, `before`.
-    fn entries_between(&self, since: usize, before: usize) -> impl Iterator<Item = &Entry> {
+    pub(super) fn entries_between(&self, since: usize, before: usize) -> impl Iterator<Item = &Entry> {
         self.history[since..before.clamp(since, self.history.len())].iter()
     }
 

@@ -1,6 +1,7 @@
 //! Judges the history of a world, one promise per file.
 
 mod attempts;
+mod copies;
 mod doubled;
 mod effects;
 mod evidence;
