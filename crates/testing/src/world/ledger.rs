@@ -97,8 +97,26 @@ pub enum Fact {
     CallFailed {
         /// The operation.
         operation: Operation,
+        /// The message: its account, queue and id.
+        message: Arc<str>,
+        /// The number of the first entry after the process asked for the change.
+        asked: usize,
         /// The way in which it failed.
         how: &'static str,
+    },
+    /// The storage refused a change of a message of a job, because the message is gone or the process does
+    /// not have it. The refusal explains nothing: an earlier event must explain why the process does not have
+    /// the message.
+    CallRefused {
+        /// The operation.
+        operation: Operation,
+    },
+    /// The storage acknowledged a change of a message of a job in time.
+    Changed {
+        /// The operation.
+        operation: Operation,
+        /// The message: its account, queue and id.
+        message: Arc<str>,
     },
     /// A handler started.
     RunBegan {

@@ -63,7 +63,9 @@ fn line(entry: &Entry) -> String {
         Fact::Put { queue, verdict, .. } => format!("put {id} into {queue}: {verdict:?}"),
         Fact::Received { queue, delivery, .. } => format!("got {id} from {queue}, delivery {delivery}"),
         Fact::Deleted { queue } => format!("deleted {id} from {queue}"),
-        Fact::CallFailed { operation, how } => format!("  ! {operation} of {id} {how}"),
+        Fact::CallFailed { operation, how, .. } => format!("  ! {operation} of {id} {how}"),
+        Fact::CallRefused { operation } => format!("  ! {operation} of {id} was refused"),
+        Fact::Changed { operation, .. } => format!("{operation} of {id}"),
         Fact::RunBegan { run, delivery, attempt, .. } => {
             format!("run {run} of {id} begins, attempt {attempt}, delivery {delivery}")
         }

@@ -41,10 +41,6 @@ impl Witness {
         self.shared.ledger.note_of(&self.node, job, fact);
     }
 
-    fn job(&self, queue: &QueueName, message: &MessageRef) -> Option<Arc<str>> {
-        self.shared.messages.job((self.account, queue), message)
-    }
-
     fn put_begins(&self, queue: &QueueName, message: &PutMessage) -> Option<Put> {
         let id = job_of(&message.text)?;
         let queue: Arc<str> = queue.as_str().into();
@@ -65,13 +61,20 @@ impl Witness {
         self.note(&id, Fact::Put { queue: name, verdict, expires });
     }
 
-    fn change(&self, operation: Operation, jobs: Vec<Option<Arc<str>>>) -> Change<'_> {
-        Change { witness: self, operation, jobs, since: self.shared.ledger.now() }
+    fn change(&self, operation: Operation, queue: &QueueName, messages: &[MessageRef]) -> Change<'_> {
+        let target = |message: &MessageRef| {
+            let job = self.shared.messages.job((self.account, queue), message)?;
+            let message = format!("{} {queue} {}", self.account, message.id).into();
+            Some(Target { job, message })
+        };
+        let targets = messages.iter().map(target).collect();
+        let (since, asked) = (self.shared.ledger.now(), self.shared.ledger.len());
+        Change { witness: self, operation, targets, since, asked }
     }
 
-    fn deleted(&self, queue: &QueueName, job: Option<&Arc<str>>, answer: &Result<(), StoreError>) {
-        if let (Some(id), Ok(())) = (job, answer) {
-            self.note(id, Fact::Deleted { queue: queue.as_str().into() });
+    fn deleted(&self, queue: &QueueName, target: Option<&Target>, answer: &Result<(), StoreError>) {
+        if let (Some(target), Ok(())) = (target, answer) {
+            self.note(&target.job, Fact::Deleted { queue: queue.as_str().into() });
         }
     }
 }
@@ -83,45 +86,60 @@ struct Put {
     expires: Option<Duration>,
 }
 
+/// A message that is changed, and its job.
+struct Target {
+    job: Arc<str>,
+    /// The account, the queue and the id of the message.
+    message: Arc<str>,
+}
+
 /// A change of messages whose answer is awaited. If it is dropped without an answer, it is recorded as given
 /// up.
 struct Change<'a> {
     witness: &'a Witness,
     operation: Operation,
-    jobs: Vec<Option<Arc<str>>>,
+    targets: Vec<Option<Target>>,
     since: Duration,
+    /// The number of the first entry after the request.
+    asked: usize,
 }
 
 impl Change<'_> {
-    fn is_late(&self) -> bool {
-        self.witness.shared.ledger.now() > self.since + LATE_ANSWER
-    }
-
-    /// Records the answers and returns the jobs.
+    /// Records the answers and returns the messages.
     fn ended<'a, T: 'a>(
         mut self,
         answers: impl IntoIterator<Item = &'a Result<T, StoreError>>,
-    ) -> Vec<Option<Arc<str>>> {
-        let jobs = std::mem::take(&mut self.jobs);
-        for (job, answer) in jobs.iter().zip(answers) {
-            match (job, answer) {
-                (Some(id), Err(_)) => self.failed(id, "failed"),
-                (Some(id), Ok(_)) if self.is_late() => self.failed(id, "was late"),
-                _ => {}
+    ) -> Vec<Option<Target>> {
+        let targets = std::mem::take(&mut self.targets);
+        let is_late = self.witness.shared.ledger.now() > self.since + LATE_ANSWER;
+        let operation = self.operation;
+        for (target, answer) in targets.iter().zip(answers) {
+            let Some(target) = target else { continue };
+            match answer {
+                Err(error) if error.is_lease_lost() && !error.is_ambiguous() => {
+                    self.witness.note(&target.job, Fact::CallRefused { operation });
+                }
+                Err(_) => self.failed(target, "failed"),
+                Ok(_) if is_late => self.failed(target, "was late"),
+                Ok(_) => {
+                    let message = Arc::clone(&target.message);
+                    self.witness.note(&target.job, Fact::Changed { operation, message });
+                }
             }
         }
-        jobs
+        targets
     }
 
-    fn failed(&self, id: &Arc<str>, how: &'static str) {
-        self.witness.note(id, Fact::CallFailed { operation: self.operation, how });
+    fn failed(&self, target: &Target, how: &'static str) {
+        let (operation, message, asked) = (self.operation, Arc::clone(&target.message), self.asked);
+        self.witness.note(&target.job, Fact::CallFailed { operation, message, asked, how });
     }
 }
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        for id in std::mem::take(&mut self.jobs).iter().flatten() {
-            self.failed(id, "was given up");
+        for target in std::mem::take(&mut self.targets).iter().flatten() {
+            self.failed(target, "was given up");
         }
     }
 }
@@ -163,7 +181,7 @@ impl Interceptor for Witness {
         change: UpdateMessage,
         perform: impl FnOnce(UpdateMessage) -> F + Send,
     ) -> Result<Updated, StoreError> {
-        let pending = self.change(Operation::Update, vec![self.job(queue, message)]);
+        let pending = self.change(Operation::Update, queue, std::slice::from_ref(message));
         let answer = perform(change).await;
         pending.ended([&answer]);
         answer
@@ -176,11 +194,11 @@ impl Interceptor for Witness {
         message: &MessageRef,
         perform: impl Future<Output = Result<(), StoreError>> + Send,
     ) -> Result<(), StoreError> {
-        let pending = self.change(operation, vec![self.job(queue, message)]);
+        let pending = self.change(operation, queue, std::slice::from_ref(message));
         let answer = perform.await;
-        let jobs = pending.ended([&answer]);
+        let targets = pending.ended([&answer]);
         if operation == Operation::Delete {
-            self.deleted(queue, jobs[0].as_ref(), &answer);
+            self.deleted(queue, targets[0].as_ref(), &answer);
         }
         answer
     }
@@ -203,11 +221,13 @@ impl Interceptor for Witness {
         messages: Vec<MessageRef>,
         perform: impl FnOnce(Vec<MessageRef>) -> F + Send,
     ) -> Vec<Result<(), StoreError>> {
-        let jobs = messages.iter().map(|message| self.job(queue, message)).collect();
-        let pending = self.change(Operation::DeleteAll, jobs);
+        let pending = self.change(Operation::DeleteAll, queue, &messages);
         let answers = perform(messages).await;
-        let jobs = pending.ended(&answers);
-        jobs.iter().zip(&answers).for_each(|(job, answer)| self.deleted(queue, job.as_ref(), answer));
+        let targets = pending.ended(&answers);
+        targets
+            .iter()
+            .zip(&answers)
+            .for_each(|(target, answer)| self.deleted(queue, target.as_ref(), answer));
         answers
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | an acknowledged job is lost | [`ForgetsPuts`](Defect::ForgetsPuts), for a job of the scenario and for a follow-up |
 //! | a refused job runs | [`StoresRefused`](Defect::StoresRefused), for a job of the scenario and for a follow-up |
-//! | a job ran twice without a cause | [`KeepsDeleted`](Defect::KeepsDeleted), for a job of the scenario and for a follow-up; [`StoresAgain`](Defect::StoresAgain), for a redriven job |
+//! | a job ran twice without a cause | [`KeepsDeleted`](Defect::KeepsDeleted), for a job of the scenario and for a follow-up; [`RefusesDeletions`](Defect::RefusesDeletions); [`StoresAgain`](Defect::StoresAgain), for a redriven job |
 //! | a job that was done is dead-lettered | `KeepsDeleted`, with a handler that rejects the job the second time; after a deletion without an answer, a history (`checks/doubled.rs`) |
 //! | a job is done, and its dead letter is left | a history that no storage can cause (`checks/doubled.rs`) |
 //! | an effect happened twice without a cause | `KeepsDeleted` |
@@ -175,6 +175,7 @@ fn second_run_of_a_job_that_was_done_is_found() {
     let what = "a job ran twice without a cause";
     assert_found(Defect::KeepsDeleted, "orders", Manner::Careful, 300, what);
     assert_found(Defect::KeepsDeleted, "receipts", Manner::Careful, 300, what);
+    assert_found(Defect::RefusesDeletions, "orders", Manner::Careful, 300, what);
     // A redrive puts a job again, but its first message is gone by then.
     assert_found_in(&redriving_shop(), Defect::StoresAgain, "deadletterpast", what);
 }

@@ -23,6 +23,8 @@ pub(in super::super) enum Defect {
     StoresAgain,
     /// The first deletion of a message is acknowledged, but not performed.
     KeepsDeleted,
+    /// The first deletion of a message is refused, as if another process had the message.
+    RefusesDeletions,
     /// A leased message is handed out again, as if its visibility timeout did not count.
     HandsOutLeased,
     /// A leased message is handed out again under a smaller dequeue count.
@@ -146,8 +148,12 @@ impl QueueStore for BrokenQueues {
         expired: ExpiredReceipt,
     ) -> Result<(), StoreError> {
         let id = message.id.to_string();
-        if self.is(Defect::KeepsDeleted, queue, "") && self.seen.lock().unwrap().kept.insert(id.clone()) {
-            return Ok(());
+        let keeps = [Defect::KeepsDeleted, Defect::RefusesDeletions].contains(&self.defect);
+        if keeps && self.concerns(queue, "") && self.seen.lock().unwrap().kept.insert(id.clone()) {
+            return match self.defect {
+                Defect::KeepsDeleted => Ok(()),
+                _ => Err(StoreError::new(StoreErrorKind::MessageNotFound, Operation::Delete.as_str(), queue)),
+            };
         }
         let newest = self.with_newest_receipt(message);
         let deleted = self.seen.lock().unwrap().leased.remove(&id);

@@ -39,6 +39,11 @@ impl Job<'_> {
             match &entry.fact {
                 Fact::SendBegan { .. } => sends += 1,
                 Fact::Deleted { queue } => remove(&mut stored, queue, entry.number),
+                // The storage moves the message to its own dead-letter queue.
+                Fact::Changed { operation: Operation::DeadLetter, .. } => {
+                    letters += 1;
+                    stored.pop();
+                }
                 _ => {}
             }
             let Some(put) = puts.next_if(|put| put.began.number == entry.number) else { continue };

@@ -171,6 +171,10 @@ mod tests {
         Fact::RunBegan { run, inserted: SystemTime::UNIX_EPOCH, delivery: 2, attempt: 2, max_attempts: 3 }
     }
 
+    fn failed(operation: Operation) -> Fact {
+        Fact::CallFailed { operation, message: "m".into(), asked: 0, how: "failed" }
+    }
+
     fn killed() -> Fact {
         Fact::Incident(Disturbance::Killed)
     }
@@ -197,7 +201,7 @@ mod tests {
     /// followed by `fact` in process `node`.
     fn after_a_lost_deletion(node: &'static str, fact: Fact) -> Vec<Finding> {
         let mut facts: Vec<_> = done().into();
-        facts.push(("w", Fact::CallFailed { operation: Operation::Delete, how: "failed" }));
+        facts.push(("w", failed(Operation::Delete)));
         facts.push(("w", settled(Outcome::CompletedUncertain)));
         facts.push((node, fact));
         check(&evidence(facts))
@@ -214,6 +218,23 @@ mod tests {
     fn run_of_a_job_that_its_process_remembers_as_done_is_found() {
         assert!(after_a_lost_deletion("another", began(2)).is_empty());
         assert_eq!(after_a_lost_deletion("w", began(2))[0].what, "a job ran twice without a cause");
+    }
+
+    #[test]
+    fn run_after_a_failure_that_a_later_change_ended_is_found() {
+        let with = |changes: [Fact; 2]| {
+            let [began_first, ended] = done();
+            let changes = changes.map(|fact| ("w", fact));
+            let facts = [began_first].into_iter().chain(changes).chain([ended, ("another", began(2))]);
+            check(&evidence(facts.collect()))
+        };
+        let changed = |message: &str| Fact::Changed { operation: Operation::Update, message: message.into() };
+        let renewal = || failed(Operation::Update);
+        assert!(with([renewal(), changed("another message")]).is_empty());
+        let refused = Fact::CallRefused { operation: Operation::Delete };
+        for found in [with([renewal(), changed("m")]), with([changed("m"), refused])] {
+            assert_eq!(found[0].what, "a job ran twice without a cause");
+        }
     }
 
     #[test]
@@ -236,7 +257,6 @@ mod tests {
             delivery: 1,
             asked: 0,
         };
-        let refused = Fact::CallFailed { operation: Operation::Update, how: "failed" };
         let (queue, verdict) = ("orders-poison".into(), Verdict::Acknowledged);
         let stored = Fact::Put { queue, verdict, expires: None };
         let letter = [("w", Fact::PutBegan { queue: "orders-poison".into() }), ("w", stored)];
@@ -246,7 +266,7 @@ mod tests {
             let facts = before.chain(letter.clone()).chain([("w", killed()), ("another", began(1))]);
             check(&evidence(facts.collect()))
         };
-        assert!(history(Some(refused)).is_empty(), "its end may not be recorded");
+        assert!(history(Some(failed(Operation::Update))).is_empty(), "its end may not be recorded");
         assert_eq!(history(None)[0].what, "a job runs beside its dead letter");
     }
 

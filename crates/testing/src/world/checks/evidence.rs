@@ -154,9 +154,29 @@ impl Job<'_> {
 
     /// Returns whether the message of a run may be delivered again before an entry. The causes are: its
     /// process was killed, stopped or cut off while it had the lease; a change of a message of this job
-    /// failed in that process; or its worker ended before the delivery did.
+    /// failed in that process, and no later change of that message succeeded; or its worker ended before the
+    /// delivery did.
     pub(super) fn may_lose_lease(&self, run: &JobRun<'_>, before: usize) -> bool {
-        self.may_fail_between(&run.began.node, run.leased, before) || self.was_abandoned(run, before)
+        let node = &run.began.node;
+        self.was_stopped(node, run.leased, before)
+            || self.is_in_doubt(node, run.leased, before)
+            || self.was_abandoned(run, before)
+    }
+
+    /// Returns whether a change of a message of this job failed in a process between two entries, or fails
+    /// later without having been answered at the second entry, and no change of the message succeeded
+    /// meanwhile. Changes of another delivery do not count.
+    fn is_in_doubt(&self, node: &Arc<str>, since: usize, before: usize) -> bool {
+        let own = || self.entries.iter().filter(|entry| entry.node == *node);
+        own().any(|failed| {
+            let Fact::CallFailed { message, asked, .. } = &failed.fact else { return false };
+            let succeeds =
+                |later: &&Entry| matches!(&later.fact, Fact::Changed { message: of, .. } if of == message);
+            let mut later = own()
+                .filter(|later| (failed.number..before).contains(&later.number))
+                .take_while(|later| !matches!(later.fact, Fact::Received { .. }));
+            failed.number >= since && *asked < before && !later.any(|later| succeeds(&later))
+        })
     }
 
     /// Returns whether the worker of a run ended before an entry, abandoned some deliveries, and had not

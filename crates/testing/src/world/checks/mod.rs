@@ -55,8 +55,9 @@ fn accounted(history: &[Entry]) -> BTreeSet<String> {
 impl World {
     /// Returns whether the message of a run may have been delivered again before an entry of the history. The
     /// causes are: the process of the run was killed, stopped or cut off while it had the lease; a change of
-    /// a message of the job failed there; or its worker ended before the delivery did. For your own judges:
-    /// no other cause allows another process to have the message.
+    /// a message of the job failed there, and no later change of that message succeeded; or its worker ended
+    /// before the delivery did. A refusal is no cause: it says that the process no longer has the message.
+    /// For your own judges: no other cause allows another process to have the message.
     pub fn may_lose_lease(&self, run: u64, before: usize) -> bool {
         let evidence = Evidence { history: self.history(), ..Evidence::default() };
         let mut jobs = evidence.jobs().into_iter();
