@@ -11,7 +11,7 @@
 //! | an effect happened twice in one run | a handler that repeats it |
 //! | two handlers of a job run at once | [`HandsOutLeased`](Defect::HandsOutLeased) |
 //! | a handler begins although a later delivery has begun | [`CountsBackwards`](Defect::CountsBackwards) |
-//! | a worker settles a message that another one has | [`DoesNotRenew`](Defect::DoesNotRenew) |
+//! | a worker settles a message that another one has | [`DoesNotRenew`](Defect::DoesNotRenew), for jobs that are done, rejected and snoozed |
 //! | a job fails without end | [`ForgetsFailures`](Defect::ForgetsFailures) |
 //! | a message waits forever | [`Hides`](Defect::Hides) |
 //! | a job has too many attempts, a job has too few attempts, a failed attempt is not counted | a history that no storage can cause (`checks/attempts.rs`) |
@@ -56,6 +56,10 @@ enum Manner {
     Fails,
     /// Rejects every later delivery.
     RejectsLater,
+    /// Rejects every delivery.
+    Rejects,
+    /// Asks for another run in the first delivery.
+    SnoozesFirst,
     /// Rejects a job until it is redriven.
     RejectsUntilRedriven,
 }
@@ -72,6 +76,10 @@ async fn order(
     match manner {
         Manner::Repeats => effects.happened("charged", &job),
         Manner::Fails => return Err(JobError::retry("as planted")),
+        Manner::Rejects => return Err(JobError::dead_letter("as planted")),
+        Manner::SnoozesFirst if job.dequeue_count == 1 => {
+            return Err(JobError::snooze(Duration::from_secs(1)));
+        }
         Manner::RejectsLater if job.dequeue_count > 1 => return Err(JobError::dead_letter("as planted")),
         // The fences of a redriven job begin with the time.
         Manner::RejectsUntilRedriven if ctx.fence() < 1 << 32 => {
@@ -210,7 +218,9 @@ fn stale_delivery_is_found() {
 #[test]
 fn settlement_by_a_worker_without_the_lease_is_found() {
     let what = "a worker settles a message that another one has";
-    assert_found(Defect::DoesNotRenew, "orders", Manner::Careful, 50_000, what);
+    for manner in [Manner::Careful, Manner::Rejects, Manner::SnoozesFirst] {
+        assert_found(Defect::DoesNotRenew, "orders", manner, 50_000, what);
+    }
 }
 
 #[test]

@@ -138,7 +138,13 @@ impl QueueStore for BrokenQueues {
             Defect::ForgetsFailures => change.text = None,
             _ => {}
         }
-        self.inner.update(queue, &self.with_newest_receipt(message), change).await
+        let updated = self.inner.update(queue, &self.with_newest_receipt(message), change).await?;
+        if self.defect == Defect::DoesNotRenew
+            && let Some((leased, _)) = self.seen.lock().unwrap().leased.get_mut(message.id.as_str())
+        {
+            leased.message.receipt = updated.receipt.clone();
+        }
+        Ok(updated)
     }
 
     async fn delete(

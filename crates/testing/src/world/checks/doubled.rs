@@ -126,13 +126,20 @@ fn received_for(job: &Job<'_>, letter: &Entry) -> Option<(usize, SystemTime)> {
     })
 }
 
-/// Finds a job that was done after it was dead-lettered, and whose letter is left.
+/// Finds a job that was done after it was dead-lettered, and whose letter is left. The run that was done may
+/// have begun before, beside the delivery that was dead-lettered.
 fn keeps_its_letter(job: &Job<'_>) -> Option<Finding> {
     let is_letter =
         |entry: &&&Entry| matches!(&entry.fact, Fact::PutBegan { queue, .. } if is_of_dead_letters(queue));
     let letter = job.entries.iter().rev().find(is_letter)?;
-    let last = job.runs.last().filter(|run| run.is_done() && run.began.number > letter.number)?;
-    let may_be_left = job.may_fail_between(&letter.node, letter.number, last.began.number);
+    let last = job.runs.iter().rev().find(|run| run.is_done() && !run.has_ended(letter.number))?;
+    let may_be_left = if last.began.number > letter.number {
+        job.may_fail_between(&letter.node, letter.number, last.began.number)
+    } else {
+        let received = received_for(job, letter).map_or(letter.number, |(received, _)| received);
+        let ended = last.end.map_or(letter.number, |(_, end)| end.number);
+        job.may_fail_between(&letter.node, received, ended) || job.may_lose_lease(last, ended)
+    };
     // The pass that put the job back may not have deleted the letter.
     let mut redriven = job.entries.iter().filter(|entry| matches!(entry.fact, Fact::Redriven));
     let is_put_back = redriven.any(|pass| job.may_fail_between(&pass.node, pass.number, usize::MAX));
@@ -191,6 +198,21 @@ mod tests {
         assert!(check(&evidence).is_empty());
         evidence.dead.insert("j".to_owned());
         assert_eq!(check(&evidence)[0].what, "a job is done, and its dead letter is left");
+    }
+
+    #[test]
+    fn dead_letter_beside_a_run_that_is_done_later_is_found() {
+        let letter = |node| (node, Fact::PutBegan { queue: "orders-poison".into() });
+        let with = |disturbance: Option<Fact>| {
+            let [began, ended] = done();
+            let disturbed = disturbance.map(|fact| ("w", fact));
+            let facts = [began].into_iter().chain(disturbed).chain([letter("another"), ended]);
+            let mut evidence = evidence(facts.collect());
+            evidence.dead.insert("j".to_owned());
+            check(&evidence)
+        };
+        assert!(with(Some(killed())).is_empty());
+        assert_eq!(with(None)[0].what, "a job is done, and its dead letter is left");
     }
 
     fn settled(outcome: Outcome) -> Fact {

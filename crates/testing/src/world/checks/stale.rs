@@ -71,9 +71,12 @@ fn settled_after_successor(job: &Job<'_>, entry: &Entry) -> Option<Finding> {
     // The answer to a release takes a moment. During it, a message released without a delay can be delivered
     // again.
     let just_began = || newer.began.at + MAX_ANSWER_TIME > entry.at;
+    // A letter counts as stored although the deletion of its message got no answer.
+    let in_doubt = || job.may_lose_lease(&own, entry.number);
     let is_of_owner = match outcome {
         Outcome::Completed => true,
-        Outcome::Retried(_) => !stopped() && !just_began(),
+        Outcome::Retried(_) | Outcome::Released(_) => !stopped() && !just_began(),
+        Outcome::DeadLettered(_) => !in_doubt(),
         _ => false,
     };
     is_of_owner.then(|| {
