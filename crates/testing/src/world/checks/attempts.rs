@@ -1,11 +1,11 @@
 //! Judges that attempts are bounded and counted.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use jobqueue::{Outcome, Reason};
 
-use super::evidence::{Job, JobRun};
+use super::evidence::{Job, JobRun, is_of_dead_letters};
 use super::{Evidence, Finding};
 use crate::world::disturbance::Disturbance;
 use crate::world::ledger::{Entry, Fact, RunEnd};
@@ -15,15 +15,12 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
     let changed = changed_queues(evidence);
     for job in evidence.jobs() {
         // A threshold that was lowered may end a job before its last attempt.
-        let threshold_changes = job.queues().any(|queue| changed.contains(queue));
-        // Tracked per job, not per message: the job may be redriven and have copies.
-        let mut had_last_attempt = false;
+        if !job.queues().any(|queue| changed.contains(queue)) {
+            found.extend(too_few(&job));
+        }
         let mut failures = 0;
         for entry in &job.entries {
             match &entry.fact {
-                Fact::RunBegan { attempt, max_attempts, .. } if attempt == max_attempts => {
-                    had_last_attempt = true;
-                }
                 Fact::RunBegan { attempt, max_attempts, .. } if attempt > max_attempts => {
                     found.push(job.finding(
                         "a job has too many attempts",
@@ -31,14 +28,6 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
                     ));
                 }
                 Fact::Settled { outcome: Outcome::Retried(_), .. } => failures += 1,
-                Fact::Settled { outcome: Outcome::DeadLettered(reason), .. }
-                    if *reason == Reason::ATTEMPTS_EXHAUSTED && !had_last_attempt && !threshold_changes =>
-                {
-                    found.push(job.finding(
-                        "a job has too few attempts",
-                        format!("it was dead-lettered for its attempts at {:?}, before the last", entry.at),
-                    ));
-                }
                 Fact::Settled { delivery, outcome: Outcome::DeadLettered(reason), .. }
                     if *reason == Reason::MAX_DELIVERIES && *delivery <= MIN_DELIVERIES =>
                 {
@@ -58,6 +47,42 @@ pub(super) fn check(evidence: &Evidence) -> Vec<Finding> {
         }
     }
     found
+}
+
+/// Finds a job that was dead-lettered for its attempts before its last attempt.
+fn too_few(job: &Job<'_>) -> Option<Finding> {
+    // Of any message of the job since the job was last put into its queue, unless it has copies.
+    let mut had_last_attempt = false;
+    job.entries.iter().find_map(|entry| {
+        match &entry.fact {
+            Fact::RunBegan { attempt, max_attempts, .. } => had_last_attempt |= attempt == max_attempts,
+            // A redriven job has all its attempts again.
+            Fact::PutBegan { queue } if !is_of_dead_letters(queue) && !job.has_copies(entry.number + 1) => {
+                had_last_attempt = false;
+            }
+            Fact::Settled { inserted, outcome: Outcome::DeadLettered(reason), .. }
+                if *reason == Reason::ATTEMPTS_EXHAUSTED
+                    && !had_last_attempt
+                    && !had_last_attempt_of(job, *inserted) =>
+            {
+                return Some(job.finding(
+                    "a job has too few attempts",
+                    format!("it was dead-lettered for its attempts at {:?}, before the last", entry.at),
+                ));
+            }
+            _ => {}
+        }
+        None
+    })
+}
+
+/// Returns whether a message has had its last attempt. A process that was stopped may report the dead letter
+/// of a message after the job was put back.
+fn had_last_attempt_of(job: &Job<'_>, inserted: Option<SystemTime>) -> bool {
+    job.entries.iter().any(|entry| {
+        matches!(&entry.fact, Fact::RunBegan { inserted: of, attempt, max_attempts, .. }
+            if Some(*of) == inserted && attempt == max_attempts)
+    })
 }
 
 /// Returns the queues whose number of attempts was changed.
@@ -130,8 +155,6 @@ fn shuts_down(evidence: &Evidence, put_back: &Entry) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::SystemTime;
-
     use super::*;
 
     /// Returns the history of job `j` in process `w`: the given facts, one second apart.
@@ -181,6 +204,26 @@ mod tests {
         };
         assert!(changed("orders").is_empty());
         assert_eq!(changed("others")[0].what, "a job has too few attempts");
+    }
+
+    #[test]
+    fn redriven_job_that_dies_before_its_last_attempt_is_found() {
+        let later = SystemTime::UNIX_EPOCH + Duration::from_secs(60);
+        let again =
+            |attempt| Fact::RunBegan { run: 2, inserted: later, delivery: 1, attempt, max_attempts: 3 };
+        let died = |inserted| {
+            let outcome = Outcome::DeadLettered(Reason::ATTEMPTS_EXHAUSTED);
+            Fact::Settled { inserted: Some(inserted), delivery: 1, outcome }
+        };
+        let put = || Fact::PutBegan { queue: "orders".into() };
+        let with = |last: Vec<Fact>| {
+            let deleted = Fact::Deleted { queue: "orders".into() };
+            let redriven = [put(), began(1, 3), deleted, Fact::Redriven, put()];
+            check(&history(redriven.into_iter().chain(last).collect()))
+        };
+        assert!(with(vec![again(3), died(later)]).is_empty());
+        assert!(with(vec![died(SystemTime::UNIX_EPOCH)]).is_empty(), "the first letter is reported late");
+        assert_eq!(with(vec![again(1), died(later)])[0].what, "a job has too few attempts");
     }
 
     #[test]
