@@ -52,16 +52,18 @@ fn acknowledged(job: &Job<'_>) -> Option<Duration> {
     job.entries.iter().rev().find(|entry| is_answer(&entry.fact)).map(|entry| entry.at)
 }
 
-/// Returns whether the library took back a message that it had just sent itself: its process deleted the
-/// message without having received it.
+/// Returns whether the library took back a message that it had just sent itself: its process put the message,
+/// and deleted it without having received it.
 fn was_cancelled(job: &Job<'_>) -> bool {
     let is_recorded = job.entries.iter().any(|entry| matches!(entry.fact, Fact::SendBegan { .. }));
     let mut deleted = job.entries.iter().filter(|entry| matches!(entry.fact, Fact::Deleted { .. }));
     !is_recorded
         && deleted.any(|entry| {
-            let is_receiver =
-                |other: &&&Entry| other.node == entry.node && matches!(other.fact, Fact::Received { .. });
-            !job.entries.iter().any(|other| is_receiver(&other))
+            let own = || job.entries.iter().filter(|other| other.node == entry.node);
+            let is_put =
+                |other: &&Entry| other.number < entry.number && matches!(other.fact, Fact::PutBegan { .. });
+            let is_received = own().any(|other| matches!(other.fact, Fact::Received { .. }));
+            own().any(|other| is_put(&other)) && !is_received
         })
 }
 
@@ -71,30 +73,49 @@ mod tests {
 
     use super::*;
 
-    /// Returns the findings about a job with a time to live of a minute that a worker receives and, if
-    /// `deleted`, deletes.
-    fn findings(deleted: bool) -> Vec<Finding> {
-        let queue = || "orders".into();
-        let expires = Some(Duration::from_secs(60));
-        let mut facts = vec![
-            (0, Fact::PutBegan { queue: queue() }),
-            (0, Fact::Put { queue: queue(), verdict: Verdict::Acknowledged, expires }),
-            (1, Fact::Received { queue: queue(), inserted: SystemTime::UNIX_EPOCH, delivery: 1, asked: 0 }),
-        ];
-        facts.extend(deleted.then(|| (2, Fact::Deleted { queue: queue() })));
-        facts.push((600, Fact::Noted("end".to_owned())));
-        let entry = |(number, (at, fact)): (usize, (u64, Fact))| {
+    /// Returns the findings about a job with these facts, which happen in processes at seconds.
+    fn findings_of(facts: Vec<(u64, &'static str, Fact)>) -> Vec<Finding> {
+        let entry = |(number, (at, node, fact)): (usize, (u64, &str, Fact))| {
             let is_of_job = !matches!(fact, Fact::Noted(_));
             let (at, job) = (Duration::from_secs(at), is_of_job.then(|| "j".into()));
-            Entry { number, at, node: "w".into(), job, fact }
+            Entry { number, at, node: node.into(), job, fact }
         };
         let history = facts.into_iter().enumerate().map(entry).collect();
         check(&Evidence { history, ..Evidence::default() })
     }
 
+    /// Returns the facts of a put that is acknowledged.
+    fn put(expires: Option<Duration>) -> [(u64, &'static str, Fact); 2] {
+        let (queue, verdict) = (|| "orders".into(), Verdict::Acknowledged);
+        let began = Fact::PutBegan { queue: queue() };
+        [(0, "w", began), (0, "w", Fact::Put { queue: queue(), verdict, expires })]
+    }
+
+    fn deleted(node: &'static str) -> (u64, &'static str, Fact) {
+        (2, node, Fact::Deleted { queue: "orders".into() })
+    }
+
     #[test]
     fn job_with_a_time_to_live_that_is_deleted_unrun_is_found() {
-        assert!(findings(false).is_empty());
-        assert_eq!(findings(true)[0].what, "an acknowledged job is lost");
+        let received = Fact::Received {
+            queue: "orders".into(),
+            inserted: SystemTime::UNIX_EPOCH,
+            delivery: 1,
+            asked: 0,
+        };
+        let with = |deleted: Option<(u64, &'static str, Fact)>| {
+            let put = put(Some(Duration::from_secs(60))).into_iter();
+            let end = (600, "w", Fact::Noted("end".to_owned()));
+            findings_of(put.chain([(1, "w", received.clone())]).chain(deleted).chain([end]).collect())
+        };
+        assert!(with(None).is_empty());
+        assert_eq!(with(Some(deleted("w")))[0].what, "an acknowledged job is lost");
+    }
+
+    #[test]
+    fn deletion_of_a_job_that_another_process_has_sent_is_found() {
+        let deleted_by = |node| findings_of(put(None).into_iter().chain([deleted(node)]).collect());
+        assert!(deleted_by("w").is_empty());
+        assert_eq!(deleted_by("another")[0].what, "an acknowledged job is lost");
     }
 }
