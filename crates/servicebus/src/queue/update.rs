@@ -262,13 +262,15 @@ impl Lock<'_> {
         // With the lock token as its id, the copies of later tries are dropped by a queue that detects
         // duplicates.
         outgoing.message_id = self.token.to_string();
-        if let Err(error) = sender.send(copy(&outgoing)).await.map_err(failed) {
-            let in_doubt = u32::from(error.is_ambiguous());
-            self.queues.held.change(self.token, |held| held.copies_in_doubt += in_doubt);
-            return Err(error);
-        }
-        self.queues.held.change(self.token, |held| held.is_copied = true);
-        Ok(CopyOutcome::NotCompleted)
+        // Before the answer, which the caller may not wait for.
+        self.queues.held.change(self.token, |held| held.copies_in_doubt += 1);
+        let sent = sender.send(copy(&outgoing)).await.map_err(failed);
+        let is_in_doubt = sent.as_ref().is_err_and(StoreError::is_ambiguous);
+        self.queues.held.change(self.token, |held| {
+            held.copies_in_doubt -= u32::from(!is_in_doubt);
+            held.is_copied = sent.is_ok();
+        });
+        sent.map(|_| CopyOutcome::NotCompleted)
     }
 
     /// Gives the message back in place, after saving its text and the time before which it must not be

@@ -51,6 +51,10 @@ impl LeftLog {
         Self { path, is_full, is_secured: false }
     }
 
+    pub(super) fn is_secured(&self) -> bool {
+        self.is_secured
+    }
+
     /// Checks the log and brings it to the disk, unless that is done. `connection` must not wait for locks.
     ///
     /// # Errors

@@ -105,7 +105,10 @@ fn make_ready(connection: &mut Connection, file: &Path, options: &Options) -> Re
         // After this the file alone, without its log, shows that it is a store.
         retry(busy_timeout, || checkpoint(connection, "TRUNCATE"))?;
     }
-    schema::forget_statistics(connection)?;
+    // A later step of the upkeep does so too.
+    if left_log.is_secured() {
+        schema::forget_statistics(connection)?;
+    }
     retry(busy_timeout, || schema::read_again(connection))?;
     Ok(left_log)
 }

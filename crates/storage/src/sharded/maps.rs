@@ -165,7 +165,8 @@ impl Maps {
             Ok(reader) => Some(reader),
             Err(_) => {
                 // After a failure all that have waited read at once, not one after the other.
-                let _ = timeout(MAP_READ_TIMEOUT, reading.lock()).await;
+                // Leaves time for a read of its own.
+                let _ = timeout(MAP_READ_TIMEOUT / 2, reading.lock()).await;
                 None
             }
         };

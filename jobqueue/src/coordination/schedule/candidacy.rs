@@ -90,7 +90,9 @@ impl Candidacy {
     /// Waits for the end of a schedule's term. Releases all schedules if another worker must lead this one:
     /// its lease was broken, or its task is blocked, for instance in the function that makes its message.
     pub(super) async fn step_down_after(self: Arc<Self>, term: Leadership) {
-        if let Some(LeadershipEnd::Broken | LeadershipEnd::Blocked) = term.ended().await {
+        if let Some(end @ (LeadershipEnd::Broken | LeadershipEnd::Blocked)) = term.ended().await {
+            // The task of the term ends with the leadership of the set, and writes nothing.
+            crate::log::warn!(leader = %term.name(), term = term.term(), ?end, "leadership lost; this worker leads no schedule for now");
             self.handed_over.notify_waiters();
         }
     }

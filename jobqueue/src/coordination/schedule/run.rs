@@ -153,14 +153,14 @@ impl<M: QueueMessage> Runner<M> {
                 if state.paused {
                     crate::log::warn!(schedule = %self.name, %slot, "the schedule was paused before it was certain that the slot was sent; the slot is not sent again");
                 } else {
-                    self.send_or_skip(&queue, slot, sent).await?;
+                    self.send_or_skip(&queue, slot, leadership, sent).await?;
                 }
             }
             state = state.write(|stored| stored.finished(slot)).await?;
         }
         if let Some(at) = state.triggered {
             if sent.trigger != Some(at) && !self.is_waiting(&queue, self.trigger_id(at)).await {
-                self.send_trigger(&queue, at).await?;
+                self.send_trigger(&queue, at, leadership).await?;
                 sent.trigger = Some(at);
             }
             state = state.write(|stored| stored.answered(at)).await?;
@@ -176,7 +176,7 @@ impl<M: QueueMessage> Runner<M> {
             state = state.write(|stored| stored.begun(slot)).await?;
             // An operator may have paused the schedule since the state was read.
             if !state.paused {
-                self.send_or_skip(&queue, slot, sent).await?;
+                self.send_or_skip(&queue, slot, leadership, sent).await?;
             }
             state = state.write(|stored| stored.finished(slot)).await?;
         }
@@ -192,8 +192,13 @@ impl<M: QueueMessage> Runner<M> {
     }
 
     /// Sends the job of a trigger. Skips the trigger if its message cannot be made.
-    async fn send_trigger(&self, queue: &Queue<M>, at: Timestamp) -> Result<(), Error> {
-        match self.send_under(queue, at, self.trigger_id(at)).await {
+    async fn send_trigger(
+        &self,
+        queue: &Queue<M>,
+        at: Timestamp,
+        leadership: &Leadership,
+    ) -> Result<(), Error> {
+        match self.send_under(queue, at, self.trigger_id(at), leadership).await {
             Err(error) if matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge) => {
                 crate::log::error!(schedule = %self.name, error = %chain(&error), "the trigger is skipped: its message cannot be created");
                 Ok(())
@@ -221,9 +226,10 @@ impl<M: QueueMessage> Runner<M> {
         &self,
         queue: &Queue<M>,
         slot: Timestamp,
+        leadership: &Leadership,
         sent: &mut SentSlots,
     ) -> Result<(), Error> {
-        if let Err(error) = self.send_under(queue, slot, self.slot_id(slot)).await {
+        if let Err(error) = self.send_under(queue, slot, self.slot_id(slot), leadership).await {
             let is_of_message = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge);
             if !is_of_message || sent.count_failure(slot) < MAX_SLOT_FAILURES {
                 return Err(error);
@@ -237,9 +243,21 @@ impl<M: QueueMessage> Runner<M> {
         Ok(())
     }
 
-    async fn send_under(&self, queue: &Queue<M>, slot: Timestamp, id: String) -> Result<(), Error> {
+    async fn send_under(
+        &self,
+        queue: &Queue<M>,
+        slot: Timestamp,
+        id: String,
+        leadership: &Leadership,
+    ) -> Result<(), Error> {
         let send = async {
             let message = (self.make)(slot.into());
+            if !leadership.has_control() {
+                // This future is about to be dropped. As an error that counts, it happens to a slot a few
+                // times, and not in each term for ever.
+                let text = "the function that makes the message has blocked its thread for so long that the leadership was lost";
+                return Err(Error::new(ErrorKind::Invalid, text));
+            }
             queue.send(&message).source(SOURCE).id(id).await
         };
         // A panic of `make`, or of the message during validation and encoding, would silently end the
