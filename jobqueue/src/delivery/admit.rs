@@ -305,8 +305,7 @@ impl<'a> Preparation<'a> {
     /// Takes the handler's permits, and sleeps until its rate limiter lets it begin.
     async fn take_permits(&self, kind: &str) -> ControlFlow<NotRun> {
         self.check_may_begin()?;
-        let slot = self.admission.slot;
-        match slot.admit_key(self.info.key.as_deref()).and_then(|()| slot.admit(kind)) {
+        match self.admission.slot.admit(kind) {
             Ok(wait) if wait.is_zero() => Continue(()),
             Ok(wait) => {
                 // Boxed, because few handlers wait.

@@ -28,10 +28,6 @@ pub(crate) trait DeliverySlot: Send + Sync {
     /// another delivery, because this delivery waits. [`admit`](Self::admit) takes a permit again.
     fn give_back(&self);
 
-    /// Returns `Ok` if a job of `key` may begin, or else how long to put the message back, because all jobs of
-    /// the key fail.
-    fn admit_key(&self, key: Option<&str>) -> Result<(), Duration>;
-
     /// Returns how long the handler of `kind` must wait before it begins (1 second at most), or else how long
     /// to put the message back.
     fn admit(&self, kind: &str) -> Result<Duration, Duration>;

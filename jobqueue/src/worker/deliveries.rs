@@ -3,7 +3,7 @@
 //! This module knows the start and the end of a delivery. It knows neither the steps in between nor the
 //! limits of concurrency.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
 use super::limits::Occupied;
-use super::pacing::{Circuit, CircuitChange, CircuitJob, Permit, Probe, UnknownRatio};
+use super::pacing::{Circuit, CircuitChange, Permit, Probe, UnknownRatio};
 use super::state::WorkerState;
 use crate::delivery::{DeliveryReport, DeliverySlot, Executor, Incoming, MessageClass};
 use crate::event::{Event, LossCause};
@@ -78,8 +78,7 @@ impl Deliveries {
         });
         // A delivery without an attempt says nothing about the handlers.
         let change = if attempted {
-            let job = job.map(|job| CircuitJob::new(&job.id, job.key.as_ref()));
-            circuit.record(job.as_ref(), &outcome, guard.probe())
+            circuit.record(job.as_ref().map(|job| &job.id), &outcome, guard.probe())
         } else {
             None
         };
@@ -88,9 +87,6 @@ impl Deliveries {
                 crate::log::warn!(%queue, retry_in = %format_args!("{retry_in:.1?}"), "the circuit opens: all jobs of this queue fail; fetching pauses");
                 state.show_circuit(queue, true);
                 events.emit(|| Event::CircuitOpened { queue: queue.clone(), retry_in });
-            }
-            Some(CircuitChange::KeysHeld(retry_in)) => {
-                crate::log::warn!(%queue, retry_in = %format_args!("{retry_in:.1?}"), "all jobs of some keys of this queue fail; the circuit holds these keys, and jobs of other keys run");
             }
             Some(CircuitChange::Closed) => {
                 crate::log::info!(%queue, "the circuit closes: jobs succeed again");
@@ -138,8 +134,7 @@ impl Deliveries {
 /// finished. The lease ends before that, with the delivery.
 pub(super) struct DeliveryGuard {
     slot: Occupied,
-    /// Set if the delivery tests the circuit of the queue, or of its key.
-    probe: OnceLock<Probe>,
+    probe: Option<Probe>,
     /// Counts the job as finished when it is dropped, as the last field.
     deliveries: ScopeGuard<Arc<Deliveries>, fn(Arc<Deliveries>)>,
 }
@@ -147,13 +142,12 @@ pub(super) struct DeliveryGuard {
 impl DeliveryGuard {
     pub(super) fn new(deliveries: &Arc<Deliveries>, slot: Occupied, probe: Option<Probe>) -> Self {
         let finished: fn(Arc<Deliveries>) = |deliveries| deliveries.activity.finished();
-        let probe = probe.map_or_else(OnceLock::new, OnceLock::from);
         Self { slot, probe, deliveries: guard(Arc::clone(deliveries), finished) }
     }
 
     /// Returns the circuit's probe if this delivery is one.
     pub(super) fn probe(&self) -> Option<&Probe> {
-        self.probe.get()
+        self.probe.as_ref()
     }
 }
 
@@ -168,17 +162,9 @@ impl DeliverySlot for DeliveryGuard {
 
     fn give_back(&self) {
         self.slot.give_back();
-        if let Some(probe) = self.probe() {
+        if let Some(probe) = &self.probe {
             probe.give_back();
         }
-    }
-
-    fn admit_key(&self, key: Option<&str>) -> Result<(), Duration> {
-        if let Some(probe) = self.deliveries.circuit.admit(key)? {
-            // A delivery that is a probe already gives the second one back.
-            let _ = self.probe.set(probe);
-        }
-        Ok(())
     }
 
     fn admit(&self, kind: &str) -> Result<Duration, Duration> {

@@ -1,5 +1,4 @@
-//! The circuit breaker: stops fetching from a queue while every job on it fails. If only jobs of few keys
-//! have failed, holds these keys alone, because the others may be well.
+//! The circuit breaker: stops fetching from a queue while every job on it fails.
 //!
 //! This module knows how and when attempts ended. It knows nothing of messages.
 
@@ -25,9 +24,6 @@ use crate::sync::lock;
 /// the pause it tries one message. If that fails too, the pause doubles; after the first success the worker
 /// fetches as before. While the tried message runs for long, neither failing nor succeeding, the number of
 /// messages under test doubles after each pause, or after 30 seconds if the pause is shorter.
-///
-/// If the failed jobs belong to fewer than `jobs` different keys, the circuit stays closed. The worker puts
-/// back the jobs of these keys for the pause, and runs those of other keys.
 ///
 /// ```
 /// use jobqueue::worker::CircuitBreaker;
@@ -62,8 +58,7 @@ impl CircuitBreaker {
         failures(attempts: u32) => failures = attempts.max(1);
 
         /// Sets how many different jobs the failures must belong to, so that one bad job alone does not stop
-        /// a queue; and how many different keys, so that one bad key alone does not. A job without a key
-        /// counts as a key. Values above the number of failures have no further effect.
+        /// a queue. Values above the number of failures have no further effect.
         jobs(jobs: u32) = jobs.max(1);
     }
 
@@ -86,8 +81,6 @@ impl CircuitBreaker {
 /// The minimum period of pending probes, after each of which their number may double: longer than most calls
 /// of a service that hangs.
 const MIN_PROBE_PERIOD: Duration = Duration::from_secs(30);
-/// The minimum put-back of a message whose key is held.
-const MIN_HOLD: Duration = Duration::from_secs(1);
 
 /// A circuit's permission for a poller to fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,23 +99,7 @@ pub(in crate::worker) enum Permit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::worker) enum CircuitChange {
     Opened(Duration),
-    /// The circuit stays closed, and the failing keys are held for this time.
-    KeysHeld(Duration),
     Closed,
-}
-
-/// A job whose attempt has ended.
-#[derive(Debug, Clone)]
-pub(in crate::worker) struct CircuitJob {
-    id: Arc<str>,
-    /// The key, or the id of a job without a key.
-    key: Arc<str>,
-}
-
-impl CircuitJob {
-    pub(in crate::worker) fn new(id: &Arc<str>, key: Option<&Arc<str>>) -> Self {
-        Self { id: Arc::clone(id), key: Arc::clone(key.unwrap_or(id)) }
-    }
 }
 
 #[derive(Debug)]
@@ -136,11 +113,9 @@ pub(in crate::worker) struct Circuit {
 #[derive(Debug, Default)]
 struct CircuitState {
     /// The jobs of the latest failed attempts, newest last; empty after a success.
-    failed: VecDeque<CircuitJob>,
-    /// The time at which the pause ends; `None` while the circuit is closed and holds no keys.
+    failed: VecDeque<Arc<str>>,
+    /// The time at which the pause ends; `None` while the circuit is closed.
     open_until: Option<Instant>,
-    /// The keys to which the pause applies; empty if it applies to the whole queue.
-    held_keys: HashSet<Arc<str>>,
     pause: Duration,
     /// The numbers of the pending probes.
     probing: HashSet<u64>,
@@ -153,37 +128,7 @@ impl CircuitState {
     fn open(&mut self, pause: Duration) -> CircuitChange {
         self.pause = pause;
         self.open_until = Some(Instant::now() + pause);
-        if self.held_keys.is_empty() { CircuitChange::Opened(pause) } else { CircuitChange::KeysHeld(pause) }
-    }
-
-    /// Adds a failed attempt. Starts the first pause if enough attempts of enough jobs have failed.
-    fn add_failure(&mut self, job: Option<&CircuitJob>, rules: CircuitBreaker) -> Option<CircuitChange> {
-        let (failures, least) = (rules.failures as usize, rules.jobs.min(rules.failures) as usize);
-        self.failed.extend(job.cloned());
-        let excess = self.failed.len().saturating_sub(failures);
-        self.failed.drain(..excess);
-        let jobs: HashSet<&Arc<str>> = self.failed.iter().map(|job| &job.id).collect();
-        if self.failed.len() < failures || jobs.len() < least {
-            return None;
-        }
-        let keys: HashSet<Arc<str>> = self.failed.iter().map(|job| Arc::clone(&job.key)).collect();
-        self.held_keys = if keys.len() < least { keys } else { HashSet::new() };
-        Some(self.open(rules.first_pause))
-    }
-
-    /// Returns whether a pause applies to the job.
-    fn is_stopped(&self, job: Option<&CircuitJob>) -> bool {
-        let is_held = |job: &CircuitJob| self.held_keys.contains(&job.key);
-        self.open_until.is_some() && (self.held_keys.is_empty() || job.is_none_or(is_held))
-    }
-
-    /// Returns the permission for the whole queue, or for the held keys.
-    fn permit(&self) -> Permit {
-        match self.open_until {
-            None => Permit::Closed,
-            Some(until) if Instant::now() < until => Permit::OpenUntil(until),
-            Some(_) => self.next_probe().map_or(Permit::Probe, Permit::Probing),
-        }
+        CircuitChange::Opened(pause)
     }
 
     /// Returns when the next probe may start; `None` for now. The number of probes doubles after each period
@@ -229,31 +174,16 @@ impl Circuit {
 
     pub(in crate::worker) fn permit(&self) -> Permit {
         let state = self.state();
-        if state.held_keys.is_empty() { state.permit() } else { Permit::Closed }
-    }
-
-    /// Permits a job of `key` to begin, as a probe if its key is held, or else returns the time for which it
-    /// is put back.
-    pub(in crate::worker) fn admit(self: &Arc<Self>, key: Option<&str>) -> Result<Option<Probe>, Duration> {
-        let mut state = self.state();
-        if !key.is_some_and(|key| state.held_keys.contains(key)) {
-            return Ok(None);
-        }
-        match state.permit() {
-            Permit::Closed => Ok(None),
-            Permit::Probe => Ok(Some(self.add_probe(&mut state))),
-            Permit::OpenUntil(until) | Permit::Probing(until) => {
-                Err(until.saturating_duration_since(Instant::now()).max(MIN_HOLD))
-            }
+        match state.open_until {
+            None => Permit::Closed,
+            Some(until) if Instant::now() < until => Permit::OpenUntil(until),
+            Some(_) => state.next_probe().map_or(Permit::Probe, Permit::Probing),
         }
     }
 
     /// Records that a probe was fetched. Until it ends, or for a period, no other probe follows.
     pub(in crate::worker) fn probe(self: &Arc<Self>) -> Probe {
-        self.add_probe(&mut self.state())
-    }
-
-    fn add_probe(self: &Arc<Self>, state: &mut CircuitState) -> Probe {
+        let mut state = self.state();
         state.probes += 1;
         let number = state.probes;
         if state.probing.is_empty() {
@@ -271,7 +201,7 @@ impl Circuit {
     /// Records how a delivery ended, and whether it was the probe.
     pub(in crate::worker) fn record(
         &self,
-        job: Option<&CircuitJob>,
+        job: Option<&Arc<str>>,
         outcome: &Outcome,
         probe: Option<&Probe>,
     ) -> Option<CircuitChange> {
@@ -285,17 +215,25 @@ impl Circuit {
             CircuitEffect::Success => {
                 state.failed.clear();
                 let was_open = state.open_until.take().is_some();
-                let held_keys = std::mem::take(&mut state.held_keys);
-                (was_open && held_keys.is_empty()).then_some(CircuitChange::Closed)
+                was_open.then_some(CircuitChange::Closed)
             }
-            CircuitEffect::Failure if is_probe && state.open_until.is_some() => {
-                state.probing.clear();
-                let pause = (state.pause * 2).min(rules.max_pause);
-                Some(state.open(pause))
+            CircuitEffect::Failure if state.open_until.is_some() => {
+                // Failures of deliveries that were running when the circuit opened are no new evidence.
+                is_probe.then(|| {
+                    state.probing.clear();
+                    let pause = (state.pause * 2).min(rules.max_pause);
+                    state.open(pause)
+                })
             }
-            // Failures of deliveries that were running when the circuit opened are no new evidence.
-            CircuitEffect::Failure if state.is_stopped(job) => None,
-            CircuitEffect::Failure => state.add_failure(job, rules),
+            CircuitEffect::Failure => {
+                state.failed.extend(job.cloned());
+                let excess = state.failed.len().saturating_sub(rules.failures as usize);
+                state.failed.drain(..excess);
+                let jobs: HashSet<&Arc<str>> = state.failed.iter().collect();
+                let (failures, least) = (rules.failures as usize, rules.jobs.min(rules.failures) as usize);
+                let opens = state.failed.len() >= failures && jobs.len() >= least;
+                opens.then(|| state.open(rules.first_pause))
+            }
         };
         drop(state);
         self.ended.notify_one();

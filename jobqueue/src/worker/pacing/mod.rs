@@ -9,6 +9,6 @@ mod rejections;
 mod unknown;
 
 pub use circuit::CircuitBreaker;
-pub(super) use circuit::{Circuit, CircuitChange, CircuitJob, Permit, Probe};
+pub(super) use circuit::{Circuit, CircuitChange, Permit, Probe};
 pub(super) use rejections::Rejections;
 pub(super) use unknown::UnknownRatio;

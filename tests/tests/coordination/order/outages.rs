@@ -164,32 +164,6 @@ async fn pause_of_a_circuit_doubles_with_each_probe_that_fails_in_order() {
     assert!(report.retried <= 10, "{report:?}");
 }
 
-// newcomers 33: the probes were jobs of the sick key again, and held up the healthy keys for minutes.
-#[tokio::test(start_paused = true)]
-async fn one_sick_key_holds_up_no_healthy_key() {
-    let storage = logged();
-    let queue = steps(&storage).await;
-    for number in 0..100 {
-        send(&queue, &Step { fails: u32::MAX, ..step("sick", number) }).await;
-    }
-    let watch = Watch::default();
-    let built = worker(&storage).state(watch.clone()).handle(handle).build().unwrap();
-    let running = tokio::spawn(built.run_until(sleep(MINUTE * 30)));
-    sleep(MINUTE * 20).await;
-    for key in 0..9 {
-        for number in 0..2 {
-            send(&queue, &step(key.to_string(), number)).await;
-        }
-    }
-    sleep(Duration::from_secs(5)).await;
-    for key in 0..9 {
-        assert_eq!(watch.begun(&key.to_string()), [0, 1], "{key}");
-    }
-    let report = running.await.unwrap().unwrap();
-    assert_eq!(report.completed, 18, "{report:?}");
-    assert!(report.dead_lettered < 30, "the sick key loses few attempts: {report:?}");
-}
-
 // The one behind a job that fails begins before the failure is counted.
 #[tokio::test(start_paused = true)]
 async fn jobs_that_wait_in_memory_do_not_begin_while_the_circuit_is_open() {

@@ -1,19 +1,13 @@
 use super::*;
 
-const FAILED: Outcome = Outcome::Retried(Duration::ZERO);
-
 fn fail(circuit: &Circuit, job: &str) -> Option<CircuitChange> {
-    circuit.record(Some(&CircuitJob::new(&job.into(), None)), &FAILED, None)
-}
-
-fn fail_with_key(circuit: &Circuit, job: &str, key: &str, probe: Option<&Probe>) -> Option<CircuitChange> {
-    circuit.record(Some(&CircuitJob::new(&job.into(), Some(&key.into()))), &FAILED, probe)
+    circuit.record(Some(&job.into()), &Outcome::Retried(Duration::ZERO), None)
 }
 
 fn probe_fails(circuit: &Arc<Circuit>) -> Option<CircuitChange> {
     let probe = circuit.probe();
     assert!(is_probing(circuit));
-    circuit.record(Some(&CircuitJob::new(&"a".into(), None)), &FAILED, Some(&probe))
+    circuit.record(Some(&"a".into()), &Outcome::Retried(Duration::ZERO), Some(&probe))
 }
 
 fn is_probing(circuit: &Circuit) -> bool {
@@ -87,8 +81,8 @@ async fn end_of_another_delivery_does_not_end_the_probe() {
     let circuit = opened();
     tokio::time::advance(Duration::from_secs(3)).await;
     let probe = circuit.probe();
-    for outcome in [FAILED, Outcome::Released(Duration::ZERO)] {
-        assert_eq!(circuit.record(Some(&CircuitJob::new(&"b".into(), None)), &outcome, None), None);
+    for outcome in [Outcome::Retried(Duration::ZERO), Outcome::Released(Duration::ZERO)] {
+        assert_eq!(circuit.record(Some(&"b".into()), &outcome, None), None);
         assert!(is_probing(&circuit));
     }
     drop(probe);
@@ -124,44 +118,12 @@ async fn long_probes_permit_more_probes() {
         assert_eq!(circuit.permit(), Permit::Probing(Instant::now() + MIN_PROBE_PERIOD));
         tokio::time::advance(MIN_PROBE_PERIOD).await;
     }
-    let mut fail_a_probe = || circuit.record(None, &FAILED, probes.pop().as_ref());
+    let failed = Outcome::Retried(Duration::ZERO);
+    let mut fail_a_probe = || circuit.record(None, &failed, probes.pop().as_ref());
     assert_eq!(fail_a_probe(), Some(CircuitChange::Opened(Duration::from_secs(2))));
     assert_eq!(fail_a_probe(), None, "the other probes are no new evidence");
     tokio::time::advance(Duration::from_secs(2)).await;
     let probe = circuit.probe();
     assert!(is_probing(&circuit), "one probe again");
     assert_eq!(circuit.record(None, &Outcome::Completed, Some(&probe)), Some(CircuitChange::Closed));
-}
-
-#[tokio::test(start_paused = true)]
-async fn failures_of_one_key_hold_that_key_alone() {
-    let circuit = circuit();
-    for job in ["1", "2", "3"] {
-        assert_eq!(fail_with_key(&circuit, job, "sick", None), None);
-    }
-    let held = |seconds| Some(CircuitChange::KeysHeld(Duration::from_secs(seconds)));
-    assert_eq!(fail_with_key(&circuit, "4", "sick", None), held(1));
-    assert_eq!(circuit.permit(), Permit::Closed);
-    assert!(matches!(circuit.admit(Some("well")), Ok(None)));
-    assert!(matches!(circuit.admit(None), Ok(None)));
-    assert!(circuit.admit(Some("sick")).is_err());
-    tokio::time::advance(Duration::from_secs(1)).await;
-    let probe = circuit.admit(Some("sick")).unwrap();
-    assert!(probe.is_some());
-    assert!(circuit.admit(Some("sick")).is_err(), "one probe at a time");
-    assert_eq!(fail_with_key(&circuit, "5", "sick", probe.as_ref()), held(2));
-    assert_eq!(circuit.record(None, &Outcome::Completed, None), None, "the circuit was not open");
-    assert!(matches!(circuit.admit(Some("sick")), Ok(None)));
-}
-
-#[tokio::test(start_paused = true)]
-async fn circuit_that_holds_a_key_opens_when_other_keys_fail() {
-    let circuit = circuit();
-    for job in ["1", "2", "3", "4"] {
-        let _ = fail_with_key(&circuit, job, "sick", None);
-    }
-    let opened = fail_with_key(&circuit, "5", "other", None);
-    assert_eq!(opened, Some(CircuitChange::Opened(Duration::from_secs(1))));
-    assert!(matches!(circuit.permit(), Permit::OpenUntil(_)));
-    assert!(matches!(circuit.admit(Some("sick")), Ok(None)), "the poller holds all");
 }
