@@ -210,8 +210,9 @@ impl Admin {
     /// batch that the jobs name, and another if the filter has an age.
     ///
     /// With a condition, if the storage shows every message, as SQLite, PostgreSQL and memory do, it examines
-    /// the first 10,000 of each state, including those that other readers have leased, and returns all that
-    /// match. This costs a request for each 1,000, and five more.
+    /// the first 10,000 of each state, including those that other readers have leased, and returns those that
+    /// match, up to 8 MiB of texts; [`matching`](DeadLetterPage::matching) counts all. This costs a request
+    /// for each 1,000, and five more.
     ///
     /// # Errors
     /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue;

@@ -32,25 +32,31 @@ pub struct DeadLetterPage {
     pub next: Option<String>,
 }
 
+/// The size of texts, in bytes, beyond which matching dead letters are only counted.
+const MAX_KEPT_BYTES: usize = 8 << 20;
+
 /// The dead letters found so far.
 pub(super) struct FoundLetters<'q> {
     queue: &'q str,
     /// The most dead letters that are kept.
     limit: usize,
     pub(super) letters: Vec<RawJob>,
+    /// The size of their texts.
+    kept_bytes: usize,
     pub(super) matching: u64,
     errors: ErrorCounts,
 }
 
 impl<'q> FoundLetters<'q> {
     pub(super) fn new(queue: &'q str, limit: usize) -> Self {
-        Self { queue, limit, letters: Vec::new(), matching: 0, errors: ErrorCounts::default() }
+        Self { queue, limit, letters: Vec::new(), kept_bytes: 0, matching: 0, errors: ErrorCounts::default() }
     }
 
     pub(super) fn add(&mut self, letter: &DeadLetter) {
         self.matching += 1;
         self.errors.add(self.queue, letter);
-        if self.letters.len() < self.limit {
+        if self.letters.len() < self.limit && self.kept_bytes < MAX_KEPT_BYTES {
+            self.kept_bytes += letter.raw_text().len();
             self.letters.push(raw_letter(self.queue, letter));
         }
     }

@@ -205,7 +205,8 @@ impl Admin {
             visible_is_exact,
             states,
             oldest,
-            held_up,
+            // Jobs in order that are only delayed hold up nothing.
+            held_up: held_up && states.is_none_or(|states| states.oldest_held_up.is_some()),
             error: (!errors.is_empty()).then(|| errors.join("; ")),
             dead_letters: dead_letters.ok(),
             ..QueueOverview::unread(name).with_metadata(&metadata, now)

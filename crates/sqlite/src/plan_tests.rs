@@ -40,7 +40,7 @@ mod tests {
             (RUNNING, "SEARCH l USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
             (QUEUE_STATE, "INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),
             (WAITING, "COVERING INDEX jobqueue_message_group (queue=? AND waiting=? AND group_name>?)"),
-            (FIRST_HELD_UP, "COVERING INDEX jobqueue_message_group (queue=? AND waiting=? AND group_name>?)"),
+            (FIRST_HELD_UP, "INDEX jobqueue_message_group (queue=? AND waiting=? AND group_name>?)"),
             (NAMES, "COVERING INDEX sqlite_autoindex_jobqueue_queue_1 (name>?)"),
             (LIST, "INDEX jobqueue_blob_name (container=? AND name>? AND name<?)"),
             (journal::ALL, "PRIMARY KEY (ended>? AND ended<?)"),

@@ -43,34 +43,38 @@ impl Executor {
     /// Deletes the message of a finished job.
     pub(super) async fn complete(&self, leased_job: &LeasedJob) -> Result<Outcome, Error> {
         let has_blobs = leased_job.has_blobs();
-        let (deleted, is_recorded) = self.delete_or_record(leased_job).await;
-        if has_blobs && deleted.is_ok() && !is_recorded {
+        let Some(deleted) = self.deletion(leased_job, leased_job.complete()).await else {
+            return Ok(Outcome::CompletedUncertain);
+        };
+        if has_blobs && deleted.is_ok() {
             // Another message of the job may share the blobs, for example after a producer has repeated a
             // put. It must not run without them.
             Box::pin(self.record_completion(leased_job)).await;
         }
-        self.completion_outcome(leased_job, deleted, is_recorded).await
+        self.completion_outcome(leased_job, deleted).await
     }
 
-    /// Deletes the message. If that takes long, records the completion beside it, and returns whether that is
-    /// done. Once it is, a shutdown that cannot wait leaves the message to its next delivery.
-    async fn delete_or_record(&self, leased_job: &LeasedJob) -> (Result<(), LeaseError>, bool) {
-        let mut deletion = pin!(leased_job.complete());
+    /// Waits for a deletion. If it takes long, records the completion beside it. Returns `None` if a shutdown
+    /// cannot wait for the deletion of a job whose completion is recorded durably: its next delivery deletes
+    /// the message.
+    async fn deletion<T>(&self, leased_job: &LeasedJob, deletion: impl Future<Output = T>) -> Option<T> {
+        let mut deletion = pin!(deletion);
         if let Ok(deleted) = timeout(RECORDED_AFTER, deletion.as_mut()).await {
-            return (deleted, false);
+            return Some(deleted);
         }
         let recording = Box::pin(self.record_completion(leased_job));
+        let is_durable = tokio::select! {
+            biased;
+            deleted = deletion.as_mut() => return Some(deleted),
+            is_durable = recording => is_durable,
+        };
+        let must_settle = &leased_job.core.options.settle_now;
         tokio::select! {
             biased;
-            deleted = deletion.as_mut() => return (deleted, false),
-            () = recording => {}
-        }
-        tokio::select! {
-            biased;
-            deleted = deletion => (deleted, true),
-            () = leased_job.core.options.settle_now.cancelled() => {
+            deleted = deletion => Some(deleted),
+            () = must_settle.cancelled(), if is_durable => {
                 leased_job.lease.abandon();
-                (Err(LeaseError::Uncertain(None)), true)
+                None
             }
         }
     }
@@ -85,15 +89,21 @@ impl Executor {
         let (done, answer) = oneshot::channel();
         let process = report.process;
         self.deletions.add(Deletion { leased_job: Arc::clone(leased_job), process, done });
+        // Without durable records, a memory that ends with the worker is all that could be written meanwhile.
+        let answer = match self.state.options.durable_completions {
+            true => match Box::pin(self.deletion(leased_job, answer)).await {
+                Some(answer) => answer,
+                None => return Some(Ok(Outcome::CompletedUncertain)),
+            },
+            false => answer.await,
+        };
         // Without an answer, the request has panicked, or was dropped with the worker, as this delivery will
         // be.
-        match answer.await.unwrap_or(BatchDeletion::Done(Err(LeaseError::Uncertain(None)))) {
+        match answer.unwrap_or(BatchDeletion::Done(Err(LeaseError::Uncertain(None)))) {
             BatchDeletion::Alone => None,
             BatchDeletion::Done(Ok(())) => Some(Ok(Outcome::Completed)),
             // Boxed, because most messages are deleted at the first request.
-            BatchDeletion::Done(failed) => {
-                Some(Box::pin(self.completion_outcome(leased_job, failed, false)).await)
-            }
+            BatchDeletion::Done(failed) => Some(Box::pin(self.completion_outcome(leased_job, failed)).await),
         }
     }
 
@@ -102,14 +112,11 @@ impl Executor {
         &self,
         leased_job: &LeasedJob,
         deleted: Result<(), LeaseError>,
-        is_recorded: bool,
     ) -> Result<Outcome, Error> {
         match deleted {
             Ok(()) => Ok(Outcome::Completed),
             Err(LeaseError::Uncertain(_) | LeaseError::Refused(_)) => {
-                if !is_recorded {
-                    Box::pin(self.record_completion(leased_job)).await;
-                }
+                Box::pin(self.record_completion(leased_job)).await;
                 Ok(Outcome::CompletedUncertain)
             }
             Err(error) => Err(error.into()),

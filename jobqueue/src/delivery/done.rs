@@ -22,18 +22,19 @@ const MIN_WRITE_TIME: Duration = Duration::from_secs(30);
 
 impl Executor {
     /// Remembers that the job is done, so that no other message of it runs. Also records that durably if the
-    /// worker is configured so. A failed record does not change that the job is done.
-    pub(super) async fn record_completion(&self, leased_job: &LeasedJob) {
+    /// worker is configured so, and returns whether that is done. A failed record does not change that the job
+    /// is done.
+    pub(super) async fn record_completion(&self, leased_job: &LeasedJob) -> bool {
         let queue = &leased_job.core.name;
         leased_job.with_envelope(|event| self.state.completed.remember(queue, event.digest()));
-        if !self.state.options.durable_completions {
-            return;
-        }
-        let Some(event) = leased_job.event() else { return };
+        let event = leased_job.event().filter(|_| self.state.options.durable_completions);
+        let Some(event) = event else { return false };
         let give_up = leased_job.lease.deadline().max(Instant::now() + MIN_WRITE_TIME);
-        if let Err(error) = write_completion(&leased_job.core, event, give_up).await {
-            crate::log::warn!(queue = %leased_job.core.name, job = leased_job.logged_id(), error = %chain(&error), "completion not recorded; the job may run again");
+        let written = write_completion(&leased_job.core, event, give_up).await;
+        if let Err(error) = &written {
+            crate::log::warn!(queue = %leased_job.core.name, job = leased_job.logged_id(), error = %chain(error), "completion not recorded; the job may run again");
         }
+        written.is_ok()
     }
 
     pub(super) fn is_remembered(&self, leased_job: &LeasedJob, job: &JobInfo) -> bool {

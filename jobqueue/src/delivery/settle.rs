@@ -73,7 +73,7 @@ impl Executor {
             let mut settled = pin!(span.run(settling.as_mut()));
             if timeout(SETTLED_IN_SLOT, settled.as_mut()).await.is_err() {
                 // Otherwise jobs of a shard that does not answer would hold the slots of the others.
-                let _ = slot.handler_is_done();
+                slot.give_away();
                 settled.await;
             }
         }

@@ -40,6 +40,9 @@ pub(crate) trait DeliverySlot: Send + Sync {
     /// message is about to be deleted or put back. Returns whether the slot was freed.
     fn handler_is_done(&self) -> bool;
 
+    /// Frees the slot for another handler, if the delivery has one and a place to settle is free.
+    fn give_away(&self);
+
     /// Frees the slot for another delivery until [`take`](Self::take), because this delivery waits, before
     /// its handler runs or after it.
     fn leave(&self);

@@ -115,7 +115,7 @@ mod send;
 mod store;
 
 pub(crate) use crate::envelope::headers::order::IN_ORDER;
-pub(crate) use cancel::{CancelError, cancel_message};
+pub(crate) use cancel::{Cancellation, cancel_message};
 pub(crate) use entry::{Announcement, EndState, EntryRef};
 pub(crate) use log::{Announced, GRACE, OverdueWait, Position, SEND_BUDGET};
 pub(crate) use log_blob::LogBlob;

@@ -14,8 +14,13 @@ impl Lease {
     /// deleted.
     pub(crate) async fn delete(&self) -> Result<(), LeaseError> {
         let _turn = self.turn.lock().await;
-        self.check_deletable()?;
         let first = self.state().undecided_deletion.take();
+        let is_in_doubt = first.as_ref().is_some_and(StoreError::is_ambiguous);
+        self.check_deletable().map_err(|error| match error {
+            // The process stood still after a common request that may have deleted the message.
+            LeaseError::Lost if is_in_doubt => LeaseError::Uncertain(None),
+            error => error,
+        })?;
         let outcome = self.try_removal(MessageRemoval::Delete, first).await;
         self.deleted(&outcome);
         outcome

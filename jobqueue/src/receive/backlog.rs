@@ -17,7 +17,7 @@ pub struct Backlog {
     pub length: u64,
     /// The time since the oldest receivable message became due, by the storage's clock. Azure Storage and
     /// Service Bus do not list every message: there it is the time since the oldest of the next 32 visible
-    /// messages was inserted. `None` if no message is visible or the age is unknown: on Service Bus, more
+    /// messages was inserted. `None` if no message can be received or the age is unknown: on Service Bus, more
     /// delayed messages than the 400 that a peek reads may precede the message, and a storage may not return
     /// its time.
     pub oldest: Option<Duration>,

@@ -34,8 +34,9 @@ impl<M: QueueMessage> Queue<M> {
     /// Waits up to `wait` for a message and leases it. Returns `None` if no message arrived. Dead-letters
     /// unreadable messages that it meets, and puts back messages of other kinds and messages that must not
     /// run yet. Requests for a message that have begun are not cut short: the call takes longer than `wait`
-    /// by their time, in an outage by the lease of that message at most. A call whose time is over after it has put a message back returns `None`, although
-    /// other messages may be behind that message: in a queue of several kinds, use a wait of more than zero.
+    /// by their time, in an outage by the lease of that message at most. A call whose time is over after it
+    /// has put a message back returns `None`, although other messages may be behind that message: in a queue
+    /// of several kinds, use a wait of more than zero.
     ///
     /// Use it for work that does not fit a handler. Messages arrive in any order, even if they were sent [in
     /// order](crate::SendOptions::in_order); they give up their positions when they are completed or

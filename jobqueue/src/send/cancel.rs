@@ -4,7 +4,7 @@ use super::sent::Sent;
 use super::unique::cancel::{KeyCancellation, cancel_unique};
 use crate::error::Error;
 use crate::group_log;
-use crate::group_log::{CancelError, EntryRef};
+use crate::group_log::{Cancellation, EntryRef};
 use crate::message::QueueMessage;
 use crate::queue_core::{Queue, QueueCore, remove_blobs};
 use crate::undelivered::StoredMessage;
@@ -47,24 +47,20 @@ impl<M: QueueMessage> Queue<M> {
                 KeyCancellation::OtherMessage => stored.may_be_duplicated = true,
             }
         }
-        cancel_stored(core, sent.position, &stored).await.map_err(|not| not.error)
+        cancel_stored(core, sent.position, &stored).await.answer.map_err(|not| not.error)
     }
 }
 
-/// Deletes a message before its first delivery, then its payload. Returns false if a worker has received the
-/// message.
-///
-/// # Errors
-/// The outcome is unknown, or the job was not cancelled; [`CancelError::may_be_deleted`] distinguishes the
-/// two.
+/// Deletes a message before its first delivery, then its payload. The answer is false if a worker has
+/// received the message.
 pub(super) async fn cancel_stored(
     core: &QueueCore,
     position: Option<EntryRef>,
     stored: &StoredMessage,
-) -> Result<bool, CancelError> {
+) -> Cancellation {
     let cancelled = group_log::cancel_message(&core.groups, core.store(), position, stored).await;
     if cancelled.is_message_deleted {
         remove_blobs(core, &core.name, stored.payload.as_deref().cloned().into_iter().collect()).await;
     }
-    cancelled.answer
+    cancelled
 }

@@ -179,6 +179,10 @@ impl DeliverySlot for DeliveryGuard {
         self.slot.handler_is_done()
     }
 
+    fn give_away(&self) {
+        self.slot.give_away();
+    }
+
     fn leave(&self) {
         self.slot.leave();
     }

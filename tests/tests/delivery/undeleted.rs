@@ -12,12 +12,16 @@ use jobqueue_tests::jobs::{Task, after, outcomes, task, worker};
 
 const OUTAGE: Fault = Fault::Refuse(StoreErrorKind::Unavailable);
 
-/// Returns a storage that deletes messages together, and one that does not, neither of which deletes one.
-fn that_delete_nothing() -> [Faulty; 2] {
-    let storages = [Faulty::new(&memory::open()), Faulty::deleting_one_by_one(&memory::open())];
-    for faulty in &storages {
-        faulty.plan_always(Operation::Delete, OUTAGE);
-        faulty.plan_always(Operation::DeleteAll, OUTAGE);
+/// Returns storages that delete nothing: some delete messages together, some do not; some refuse, some do not
+/// answer.
+fn that_delete_nothing() -> Vec<Faulty> {
+    let mut storages = Vec::new();
+    for fault in [OUTAGE, Fault::Hang] {
+        for faulty in [Faulty::new(&memory::open()), Faulty::deleting_one_by_one(&memory::open())] {
+            faulty.plan_always(Operation::Delete, fault);
+            faulty.plan_always(Operation::DeleteAll, fault);
+            storages.push(faulty);
+        }
     }
     storages
 }
@@ -58,7 +62,8 @@ async fn shutdown_leaves_a_message_whose_completion_is_recorded() {
         let handler = |_: Task| async { Ok::<(), JobError>(()) };
         let mut overrides = jobqueue::settings::SettingOverrides::default();
         overrides.timeout = Some(Duration::from_secs(600));
-        let worker = worker(&faulty.storage()).overrides(overrides).handle(handler).on_event(listen);
+        let worker = worker(&faulty.storage()).durable_completions(true).overrides(overrides);
+        let worker = worker.handle(handler).on_event(listen);
         let report = worker.build().unwrap().run_until(after(3)).await.unwrap();
         assert_eq!(*log.lock().unwrap(), ["completed_uncertain"]);
         assert_eq!(report.abandoned, 0, "{report:?}");

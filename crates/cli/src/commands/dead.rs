@@ -266,6 +266,7 @@ async fn resend(
     if stop.is_cancelled() {
         return Err(Failure::Interrupted("nothing was sent".to_owned()));
     }
+    crate::last_line::set("the copy may have been sent");
     let sent = session.admin.send(&to, copy).await?;
     global.output.change(&sent, || {
         format!(

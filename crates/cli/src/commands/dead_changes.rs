@@ -91,9 +91,10 @@ pub(crate) async fn run(
     let bulk = bulk.given(arguments.canary, Bulk::canary);
     let verb = match (arguments.dry_run, purges) {
         (true, _) => "looked at, and nothing was changed",
-        (false, true) => "deleted, and perhaps one more",
-        (false, false) => "put back, and perhaps one more",
+        (false, true) => "deleted, and perhaps a few more",
+        (false, false) => "put back, and perhaps a few more",
     };
+    last_line::set(format!("0 dead letters {verb}; {}", last_line::HELD));
     let report = bulk.on_progress(progress_listener(bar.clone(), queue, verb)).run().await;
     bar.finish_and_clear();
     let report = report?;

@@ -105,7 +105,7 @@ fn second_signal_says_what_was_done_and_what_is_left() {
     let line = text.lines().last().unwrap();
     assert!(line.starts_with("error: ended at once by a second signal: "), "{text}");
     assert!(
-        line.contains(" put back, and perhaps one more; ") && line.contains("up to 10 minutes"),
+        line.contains(" put back, and perhaps a few more; ") && line.contains("up to 10 minutes"),
         "{text}"
     );
 }

@@ -109,7 +109,8 @@ impl MessageTable {
 
     pub(super) fn counts(&self, now: SystemTime) -> StateCounts {
         let mut counts = StateCounts::default();
-        let held_up = self.rows.iter().filter(|(number, row)| self.waits(**number, row));
+        let held_up =
+            self.rows.iter().filter(|(number, row)| row.visible_at <= now && self.waits(**number, row));
         counts.oldest_held_up = held_up.map(|(_, row)| row.inserted).min();
         for (number, row) in &self.rows {
             *match self.state(now, *number, row) {

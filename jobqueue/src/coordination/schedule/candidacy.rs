@@ -92,7 +92,11 @@ impl Candidacy {
     pub(super) async fn step_down_after(self: Arc<Self>, term: Leadership) {
         if let Some(end @ (LeadershipEnd::Broken | LeadershipEnd::Blocked)) = term.ended().await {
             // The task of the term ends with the leadership of the set, and writes nothing.
-            crate::log::warn!(leader = %term.name(), term = term.term(), ?end, "leadership lost; this worker leads no schedule for now");
+            crate::log::warn!(
+                term = term.term(),
+                ?end,
+                "leadership lost; this worker leads no schedule for now"
+            );
             self.handed_over.notify_waiters();
         }
     }

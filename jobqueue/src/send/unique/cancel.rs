@@ -125,7 +125,8 @@ pub(in crate::send) async fn cancel_unique(
             }
         }
     };
-    match cancel_stored(core, claim.record.value.position, &stored).await {
+    let cancelled = cancel_stored(core, claim.record.value.position, &stored).await;
+    match cancelled.answer {
         Ok(true) => {
             record_blob.finish(claim, UniqueRecord::into_free).await;
             Ok(KeyCancellation::Of { is_deleted: true })
@@ -138,7 +139,11 @@ pub(in crate::send) async fn cancel_unique(
             Ok(KeyCancellation::Of { is_deleted: false })
         }
         Err(failed) => {
-            if !failed.may_be_deleted {
+            let is_certain = cancelled.is_message_deleted && !claim.record.value.taken_over;
+            if is_certain {
+                // Only the message of the window before is in doubt, and it does not hold the key.
+                record_blob.finish(claim, UniqueRecord::into_free).await;
+            } else if !failed.may_be_deleted {
                 record_blob.finish(claim, |record| record.into_sent(Some(&stored))).await;
             }
             Err(failed.error)

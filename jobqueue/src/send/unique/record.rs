@@ -86,9 +86,15 @@ impl UniqueRecord {
         self.id == *sent.id && sent.unique.as_ref().is_some_and(|unique| *unique.source == *self.source)
     }
 
-    /// Returns whether the record is about the message that this send stored.
-    fn is_of_message(&self, sent: &Sent) -> bool {
-        self.message.as_ref().zip(sent.stored.as_ref()).is_some_and(|(message, stored)| message.is_of(stored))
+    /// Returns whether the record is about another message than the one that this send stored, or about none
+    /// that is known yet.
+    fn is_of_another_message(&self, sent: &Sent) -> bool {
+        match (&self.message, &sent.stored) {
+            (Some(message), Some(stored)) => !message.is_of(stored),
+            // A worker has received the message.
+            (None, _) => !self.sent,
+            (Some(_), None) => true,
+        }
     }
 
     /// Returns whether the job may have another message beside that of the record.
@@ -194,7 +200,7 @@ impl UniqueRecord {
         match (found.sent, found.is_in_window(now)) {
             (false, _) if found.nonce == nonce => Edit::Keep(Ownership::Mine),
             (false, _) if !is_abandoned(&found) => Edit::Keep(Ownership::Other(CancellerClaim::Busy(None))),
-            _ if sent.is_some_and(|sent| !found.is_free() && !found.is_of_message(sent)) => {
+            _ if sent.is_some_and(|sent| !found.is_free() && found.is_of_another_message(sent)) => {
                 Edit::Keep(Ownership::Other(CancellerClaim::OtherMessage))
             }
             (sent, true) => match found.message {

@@ -235,7 +235,7 @@ impl WorkerBuilder {
         rejections_per_second(messages from Option<u32>) => options.rejections_per_second;
 
         /// Records completed jobs in blobs if their message may be delivered again: jobs whose deletion got
-        /// no answer, and jobs with a payload in a blob. After a restart, and on other workers, such a
+        /// no answer or takes longer than a second, and jobs with a payload in a blob. After a restart, and on other workers, such a
         /// message is then not run again.
         ///
         /// This costs a request for each job that is delivered a second time or was redriven (on Service Bus
@@ -270,8 +270,8 @@ impl WorkerBuilder {
     /// ([`Delivery::dead_letter`](crate::Delivery::dead_letter)). After a crash it may be called twice. If no
     /// dead letter may be missed, read the [dead-letter queue](crate::dead_letters::DeadLetters) instead.
     ///
-    /// A hook has 30 seconds. The worker waits for it and keeps the job's slot, or, for a message that did
-    /// not run, a place among the messages that settle if one is free. If the hook panics, the worker logs
+    /// A hook has 30 seconds, and the worker waits for it. After a second in which the message is settled and
+    /// hooks run, the job gives its slot to another one if a place among the messages that settle is free. If the hook panics, the worker logs
     /// the panic. Hooks run in the order in which they were added.
     ///
     /// ```

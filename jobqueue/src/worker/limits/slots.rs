@@ -265,6 +265,12 @@ impl Occupied {
         place.map(|place| self.replace(HeldSlot::PlaceToSettle(place))).is_ok()
     }
 
+    /// Frees the slot for another handler, if the delivery has one and a place to settle is free.
+    pub(in crate::worker) fn give_away(&self) {
+        let has_slot = matches!(*lock(&self.held), HeldSlot::Slot(_));
+        let _ = has_slot && self.handler_is_done();
+    }
+
     /// Frees the slot for another delivery before the handler runs.
     pub(in crate::worker) fn leave(&self) {
         self.replace(HeldSlot::Nothing);

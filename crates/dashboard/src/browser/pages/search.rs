@@ -156,10 +156,6 @@ fn none_found(request: &AuthorizedRequest, look: &Look, fields: &Fields) -> Stri
     };
     let place = if fields.text("queue").is_some() { "this queue" } else { "each queue" };
     match request.app.admin.shows_all_jobs() {
-        // Dead letters are searched by their ids only.
-        true if !has_id => format!(
-            "No job with this {what} waits or runs, among the first 10,000 of each state in {place}, and none of the first 32 dead letters of {place} has it."
-        ),
         true => format!(
             "No job with this {what} waits or runs, and no dead letter has it, among the first 10,000 of each state in {place}."
         ),

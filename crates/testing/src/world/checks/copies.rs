@@ -35,10 +35,15 @@ impl Job<'_> {
         let mut puts = self.puts().into_iter().filter(|put| !put.is_refused()).peekable();
         let mut stored: Vec<Put<'_>> = Vec::new();
         let (mut count, mut sends, mut letters) = (0, 0, 0);
+        // Whoever got no answer puts the message again, also if the first one is gone by then.
+        let mut unanswered = false;
         for entry in self.entries.iter().take_while(|entry| entry.number < before) {
             match &entry.fact {
                 Fact::SendBegan { .. } => sends += 1,
-                Fact::Deleted { queue } => remove(&mut stored, queue, entry.number),
+                Fact::Deleted { queue } => {
+                    let removed = remove(&mut stored, queue, entry.number);
+                    unanswered |= removed.is_some_and(|put| !put.is_acknowledged_before(before));
+                }
                 // The storage moves the message to its own dead-letter queue.
                 Fact::Changed { operation: Operation::DeadLetter, .. } => {
                     letters += 1;
@@ -58,7 +63,7 @@ impl Job<'_> {
                     || !other.is_acknowledged_before(entry.number)
                     || self.was_disturbed(other.began.number, entry.number)
             };
-            if stored.iter().any(explains) {
+            if unanswered || stored.iter().any(explains) {
                 return true;
             }
             stored.push(put);
@@ -101,12 +106,11 @@ impl Job<'_> {
     }
 }
 
-/// Removes a message that was deleted from `queue`. If it is not known which one it was, a message whose put
+/// Removes and returns a message that was deleted from `queue`. If it is not known which one it was, a message whose put
 /// was acknowledged goes first.
-fn remove(stored: &mut Vec<Put<'_>>, queue: &str, number: usize) {
+fn remove<'a>(stored: &mut Vec<Put<'a>>, queue: &str, number: usize) -> Option<Put<'a>> {
     let mut of_queue = stored.iter().enumerate().filter(|(_, put)| *put.queue == *queue);
     let acknowledged = of_queue.clone().find(|(_, put)| put.is_acknowledged_before(number));
-    if let Some((place, _)) = acknowledged.or_else(|| of_queue.next()) {
-        stored.remove(place);
-    }
+    let (place, _) = acknowledged.or_else(|| of_queue.next())?;
+    Some(stored.remove(place))
 }

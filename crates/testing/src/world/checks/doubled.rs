@@ -141,8 +141,7 @@ fn keeps_its_letter(job: &Job<'_>) -> Option<Finding> {
         job.may_fail_between(&letter.node, received, ended) || job.may_lose_lease(last, ended)
     };
     // The pass that put the job back may not have deleted the letter.
-    let is_later_pass =
-        |entry: &&Entry| matches!(entry.fact, Fact::Redriven) && entry.number > letter.number;
+    let is_later_pass = |entry: &&Entry| matches!(entry.fact, Fact::Redriven) && entry.number > letter.number;
     let mut redriven = job.entries.iter().copied().filter(is_later_pass);
     let is_put_back = redriven.any(|pass| job.may_fail_between(&pass.node, pass.number, usize::MAX));
     (!may_be_left && !is_put_back && !job.has_copies(last.began.number)).then(|| {

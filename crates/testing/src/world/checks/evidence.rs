@@ -175,7 +175,7 @@ impl Job<'_> {
             let mut later = own()
                 .filter(|later| (failed.number..before).contains(&later.number))
                 .take_while(|later| !matches!(later.fact, Fact::Received { .. }));
-            failed.number >= since && *asked < before && !later.any(|later| succeeds(&later))
+            failed.number >= since && *asked < before && !later.any(succeeds)
         })
     }
 

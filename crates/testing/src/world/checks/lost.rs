@@ -63,7 +63,7 @@ fn was_cancelled(job: &Job<'_>) -> bool {
             let is_put =
                 |other: &&Entry| other.number < entry.number && matches!(other.fact, Fact::PutBegan { .. });
             let is_received = own().any(|other| matches!(other.fact, Fact::Received { .. }));
-            own().any(|other| is_put(&other)) && !is_received
+            own().any(is_put) && !is_received
         })
 }
 
