@@ -5,15 +5,39 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::{StreamExt, stream};
 use jobqueue::__internals::BatchChildren;
 use jobqueue::{Error, ErrorKind, QueueName};
+use serde::Serialize;
 
-use super::batches::{MAX_NAMED_CHILDREN, OpenChild};
 use super::found_letters::raw_letter;
 use super::jobs::{MAX_SEARCHED_FOR_JOB, PAGE_SIZE};
 use super::membership::Memberships;
 use super::{Admin, DeadLetterFilter, DeadLetterPage, JobFilter, JobState, RawJob, WorkerOverview};
 
+/// The most open children that [`Admin::batch`] names.
+const MAX_NAMED_CHILDREN: usize = 100;
 /// The number of queues that are read concurrently.
 pub(super) const CONCURRENT_READS: usize = 8;
+
+/// A child that has not ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct OpenChild {
+    /// The number of the child.
+    pub index: u64,
+    /// The id of its job.
+    pub job: String,
+    /// The sender of its job, if the job was found: other senders may use the same id.
+    pub source: Option<String>,
+    /// The place in which the job was found: `running`, `waiting`, `delayed`, `backing_off` or `dead`;
+    /// `fanned_out` if the child waits for a nested [batch](Self::batch); `unseen` if the job was not found:
+    /// it may be behind the messages that were read, or has just moved or ended, or was lost with its queue.
+    pub place: &'static str,
+    /// The nested batch whose continuation ends this child, if its job has started a batch.
+    pub batch: Option<String>,
+    /// The queue in which it was found.
+    pub queue: Option<String>,
+    /// The error, if the job is a dead letter.
+    pub error: Option<String>,
+}
 
 /// The children of a batch that were found.
 #[derive(Default)]

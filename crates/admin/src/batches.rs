@@ -9,7 +9,7 @@ use jobqueue::__internals::{BatchRecord, batch_children, batches};
 use jobqueue::{Error, ErrorKind};
 use serde::Serialize;
 
-use super::batch_children::{CONCURRENT_READS, FoundChildren};
+use super::batch_children::{CONCURRENT_READS, FoundChildren, OpenChild};
 use super::text::rfc3339_option;
 use super::{Admin, QueueHold};
 
@@ -17,8 +17,6 @@ use super::{Admin, QueueHold};
 const MAX_PAGES: usize = 40;
 /// The depth below which batches are not indented further.
 const MAX_INDENT: usize = 20;
-/// The most open children that [`Admin::batch`] names.
-pub(super) const MAX_NAMED_CHILDREN: usize = 100;
 
 /// All batches that were found.
 #[derive(Debug, Clone, Serialize)]
@@ -105,28 +103,6 @@ pub struct BatchDetail {
     pub held_up: BTreeMap<String, QueueHold>,
     /// The queues that could not be read: `unseen` children may be there.
     pub unread: Vec<String>,
-}
-
-/// A child that has not ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct OpenChild {
-    /// The number of the child.
-    pub index: u64,
-    /// The id of its job.
-    pub job: String,
-    /// The sender of its job, if the job was found: other senders may use the same id.
-    pub source: Option<String>,
-    /// The place in which the job was found: `running`, `waiting`, `delayed`, `backing_off` or `dead`;
-    /// `fanned_out` if the child waits for a nested [batch](Self::batch); `unseen` if the job was not found:
-    /// it may be behind the messages that were read, or has just moved or ended, or was lost with its queue.
-    pub place: &'static str,
-    /// The nested batch whose continuation ends this child, if its job has started a batch.
-    pub batch: Option<String>,
-    /// The queue in which it was found.
-    pub queue: Option<String>,
-    /// The error, if the job is a dead letter.
-    pub error: Option<String>,
 }
 
 impl BatchList {

@@ -89,7 +89,8 @@ use jobqueue_storage::text::chain;
 use tokio_util::sync::CancellationToken;
 
 pub use access::{AccessLevel, Action};
-pub use batches::{BatchDetail, BatchList, BatchOverview, OpenChild, ParentBatch};
+pub use batch_children::OpenChild;
+pub use batches::{BatchDetail, BatchList, BatchOverview, ParentBatch};
 pub use builder::AdminBuilder;
 pub use bulk::Bulk;
 pub use cancel::{CancelReport, Cancellation};

@@ -4,7 +4,6 @@
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 
-use crate::commands::Command;
 use crate::exit::Failure;
 
 static LINE: Mutex<String> = Mutex::new(String::new());
@@ -15,23 +14,6 @@ pub(crate) const HELD: &str = "what it held is invisible to others for up to 10 
 /// Sets what the command has done so far, and what it leaves if it ends now.
 pub(crate) fn set(text: impl Into<String>) {
     *LINE.lock().unwrap_or_else(PoisonError::into_inner) = text.into();
-}
-
-/// Sets the text for a command that has just begun.
-pub(crate) fn begin(command: &Command) {
-    set(match command {
-        Command::Peek(_) | Command::Dead(_) => format!("nothing was changed; {HELD}"),
-        Command::Send(_) => "no job was sent".to_owned(),
-        Command::Sweep(_) => "what was removed stays removed; the same command removes the rest".to_owned(),
-        Command::Backup(_) => {
-            "no copy has its name yet; a file that ends with `.part` may be left beside it".to_owned()
-        }
-        Command::Serve(_) => format!("a change that had begun may have been made; of dead letters, {HELD}"),
-        Command::Queue(_) | Command::Schedules(_) | Command::Cancel(_) | Command::RunNow(_) => {
-            "a change that had begun may have been made: check before you repeat it".to_owned()
-        }
-        _ => "nothing was changed".to_owned(),
-    });
 }
 
 pub(crate) fn print() {

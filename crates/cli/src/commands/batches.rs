@@ -58,7 +58,7 @@ fn part(parent: &ParentBatch) -> String {
 fn place(child: &OpenChild) -> String {
     match &child.batch {
         Some(batch) if child.place == "fanned_out" => format!("in the batch {}", cell(batch)),
-        _ => child.place.to_owned(),
+        _ => child.place.replace('_', " "),
     }
 }
 

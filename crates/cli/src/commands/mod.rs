@@ -97,7 +97,7 @@ pub(crate) enum Command {
 
 pub(crate) async fn run(cli: Cli, stop: &CancellationToken) -> Result<(), Failure> {
     let Cli { global, command } = cli;
-    last_line::begin(&command);
+    begin_last_line(&command);
     // These commands hold messages, make many changes, write a file or answer requests. They must not be
     // dropped, and end by themselves once `stop` fires.
     let ends_by_itself = matches!(
@@ -117,6 +117,24 @@ pub(crate) async fn run(cli: Cli, stop: &CancellationToken) -> Result<(), Failur
     };
     let work = execute(&global, command, stop);
     if ends_by_itself { work.await } else { or_stop(work, stop, interrupted).await }
+}
+
+/// Sets the line of a command that has just begun.
+fn begin_last_line(command: &Command) {
+    let held = last_line::HELD;
+    last_line::set(match command {
+        Command::Peek(_) | Command::Dead(_) => format!("nothing was changed; {held}"),
+        Command::Send(_) => "no job was sent".to_owned(),
+        Command::Sweep(_) => "what was removed stays removed; the same command removes the rest".to_owned(),
+        Command::Backup(_) => {
+            "no copy has its name yet; a file that ends with `.part` may be left beside it".to_owned()
+        }
+        Command::Serve(_) => format!("a change that had begun may have been made; of dead letters, {held}"),
+        Command::Queue(_) | Command::Schedules(_) | Command::Cancel(_) | Command::RunNow(_) => {
+            "a change that had begun may have been made: check before you repeat it".to_owned()
+        }
+        _ => "nothing was changed".to_owned(),
+    });
 }
 
 async fn execute(global: &Global, command: Command, stop: &CancellationToken) -> Result<(), Failure> {
