@@ -50,7 +50,10 @@ pub(super) fn paused(queue: &QueueOverview) -> Option<Obstacle> {
 }
 
 pub(super) fn no_worker() -> Obstacle {
-    Obstacle::new("no_worker", "no worker with a record serves the queue")
+    Obstacle::new(
+        "no_worker",
+        "no worker with a present record serves the queue; `jobqueue doctor` says whether workers can write their records",
+    )
 }
 
 /// Returns the delay or back-off of a job, if the storage shows its end.

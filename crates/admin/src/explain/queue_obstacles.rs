@@ -105,10 +105,10 @@ fn unread(queue: &QueueOverview) -> Option<QueueObstacle> {
 
 /// Returns the command that shows the errors of jobs that fail.
 fn failing_jobs(queue: &QueueOverview) -> Vec<&str> {
-    // A storage that counts by state shows every message.
+    // A storage that counts by state shows every message. While the circuit is open, most back-offs end.
     match queue.states {
-        Some(_) => vec!["peek", &queue.name, "--state", "backing-off"],
-        None => vec!["dead", "stats", &queue.name],
+        Some(states) if states.backing_off > 0 => vec!["peek", &queue.name, "--state", "backing-off"],
+        _ => vec!["peek", &queue.name],
     }
 }
 
