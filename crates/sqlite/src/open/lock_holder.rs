@@ -18,7 +18,8 @@ pub(super) fn describe(file: &Path) -> String {
     let Some(process) = process(&index) else {
         return format!(
             "another process or transaction holds the write lock; end its transaction (COMMIT or ROLLBACK), or the \
-             process: `lsof` lists the processes that have {} open",
+             process (`lsof` lists those that have {} open); if the transaction is of this program, send within \
+             it by `in_sqlite`",
             index.display()
         );
     };

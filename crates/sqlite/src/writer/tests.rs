@@ -201,7 +201,7 @@ async fn heavy_operation_fails_in_time_while_light_ones_wait_for_the_lock() {
     let heavy = store.write(Operation::PutBlob, &"", 40 << 20, |_, _| Ok(())).await;
     let refused = heavy.unwrap_err();
     assert_eq!(refused.kind(), StoreErrorKind::Timeout);
-    assert!(refused.to_string().contains("within it by `in_sqlite`"), "{refused}");
+    assert!(refused.to_string().contains("by `in_sqlite`"), "{refused}");
     assert!(!has_failed.load(Ordering::SeqCst), "the light one was first");
     may_stop.store(true, Ordering::SeqCst);
 }

@@ -25,6 +25,7 @@ const QUIET: &[(&str, usize)] = &[
     ("tests/tests/delivery/invariants/rubbish.rs", 1),
     ("tests/tests/delivery/lease_faults.rs", 1),
     ("tests/tests/logs/library.rs", 1),
+    ("tests/tests/operate/admin/batch_children.rs", 1),
     ("tests/tests/operate/admin/cancel_many.rs", 5),
     ("tests/tests/operate/admin/cancel_notices.rs", 3),
     ("tests/tests/operate/admin/jobs.rs", 1),

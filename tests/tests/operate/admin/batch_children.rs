@@ -67,6 +67,7 @@ async fn search_for_the_children_of_a_batch_is_bounded() {
     for queue in [&queue, &dead].into_iter().cycle().take(24) {
         assert!(storage.queues().put_all(queue, Arc::clone(&others)).await.iter().all(Result::is_ok));
     }
+    // Quiet: only the requests are counted.
     let faulty = Faulty::quiet(&storage);
     let detail = operator(&faulty.storage()).batch("mosaic").await.unwrap();
     assert_eq!(detail.open[0].place, "unseen");

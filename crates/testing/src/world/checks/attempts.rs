@@ -215,11 +215,14 @@ mod tests {
             let outcome = Outcome::DeadLettered(Reason::ATTEMPTS_EXHAUSTED);
             Fact::Settled { inserted: Some(inserted), delivery: 1, outcome }
         };
-        let put = || Fact::PutBegan { queue: "orders".into() };
+        let queue = || Arc::<str>::from("orders");
+        let put = || {
+            let stored = Fact::Put { queue: queue(), verdict: Verdict::Acknowledged, expires: None };
+            [Fact::PutBegan { queue: queue() }, stored]
+        };
         let with = |last: Vec<Fact>| {
-            let deleted = Fact::Deleted { queue: "orders".into() };
-            let redriven = [put(), began(1, 3), deleted, Fact::Redriven, put()];
-            check(&history(redriven.into_iter().chain(last).collect()))
+            let redriven = [began(1, 3), Fact::Deleted { queue: queue() }, Fact::Redriven];
+            check(&history(put().into_iter().chain(redriven).chain(put()).chain(last).collect()))
         };
         assert!(with(vec![again(3), died(later)]).is_empty());
         assert!(with(vec![died(SystemTime::UNIX_EPOCH)]).is_empty(), "the first letter is reported late");
