@@ -159,7 +159,7 @@ END
 $$;
 
 -- Counts the messages of a queue by the states of `MessageState`, and returns the times at which the oldest of
--- those that were put back, and the oldest of those that are due and wait for another message of their group,
+-- those that were put back, and the oldest of those that wait for another message of their group and are not delayed,
 -- were inserted. A message that waits for another message of its group counts as waiting, whatever its time. Only
 -- the messages of this queue are read, whatever share of the table they are.
 CREATE FUNCTION jobqueue.count_states(of_queue integer, at bigint) RETURNS TABLE (
@@ -168,7 +168,7 @@ CREATE FUNCTION jobqueue.count_states(of_queue integer, at bigint) RETURNS TABLE
 ) LANGUAGE plpgsql STABLE ROWS 1 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 BEGIN
     RETURN QUERY SELECT held_up.messages + first.visible, first.delayed, first.put_back, first.leased, first.oldest, held_up.oldest
-    FROM (SELECT count(*) AS messages, min(b.inserted_at) FILTER (WHERE b.visible_at <= at) AS oldest FROM jobqueue.message b
+    FROM (SELECT count(*) AS messages, min(b.inserted_at) FILTER (WHERE b.visible_at <= at OR b.lease <> 0) AS oldest FROM jobqueue.message b
         WHERE b.queue = of_queue AND b.waiting AND (b.expires_at IS NULL OR b.expires_at > at)) AS held_up,
     (SELECT count(*) FILTER (WHERE m.visible_at <= at) AS visible,
         count(*) FILTER (WHERE m.visible_at > at AND m.lease = 0) AS delayed,

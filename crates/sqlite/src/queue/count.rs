@@ -42,10 +42,12 @@ pub(crate) const HIDDEN_EXPIRED: &str =
 pub(crate) const FIRST_BACKING_OFF: &str = "SELECT min(((id & 2199023255551) << 1) | ((id >> 41) & 1)) FROM jobqueue_message
     WHERE queue = ?1 AND waiting = 0 AND visible_at > ?2 AND visible_at < ?3 AND leased = 2 AND id NOT IN
         (SELECT id FROM jobqueue_message INDEXED BY jobqueue_message_expiry WHERE expires_at <= ?2 AND queue = ?1)";
-/// The first of the messages that are due and wait for another message of their group, in the same form.
+/// The first of the messages that wait for another message of their group and are not delayed, in the same
+/// form.
 pub(crate) const FIRST_HELD_UP: &str = "SELECT min(((id & 2199023255551) << 1) | ((id >> 41) & 1)) FROM jobqueue_message
-    WHERE queue = ?1 AND waiting = 1 AND group_name IS NOT NULL AND coalesce(visible_at, 0) <= ?2 AND id NOT IN
-        (SELECT id FROM jobqueue_message INDEXED BY jobqueue_message_expiry WHERE expires_at <= ?2 AND queue = ?1)";
+    WHERE queue = ?1 AND waiting = 1 AND group_name IS NOT NULL AND id NOT IN
+        (SELECT id FROM jobqueue_message INDEXED BY jobqueue_message_expiry WHERE expires_at <= ?2 AND queue = ?1)
+    AND NOT coalesce(leased = 0 AND visible_at > ?2 AND visible_at < ?3, 0)";
 const INSERTED: &str = "SELECT inserted_at FROM jobqueue_message WHERE id = ?1";
 
 const LEASED: &str = "SELECT count(*) FROM jobqueue_lease WHERE id >= ?1 AND id < ?2";

@@ -42,6 +42,13 @@ struct MessageRow {
     group: Option<String>,
 }
 
+impl MessageRow {
+    /// Returns whether the delay of its put is not over.
+    fn is_delayed(&self, now: SystemTime) -> bool {
+        self.visible_at > now && self.good_until.is_none()
+    }
+}
+
 impl MessageTable {
     pub(super) fn new(runtime: Runtime) -> Self {
         Self { runtime, ..Self::default() }
@@ -110,7 +117,7 @@ impl MessageTable {
     pub(super) fn counts(&self, now: SystemTime) -> StateCounts {
         let mut counts = StateCounts::default();
         let held_up =
-            self.rows.iter().filter(|(number, row)| row.visible_at <= now && self.waits(**number, row));
+            self.rows.iter().filter(|(number, row)| !row.is_delayed(now) && self.waits(**number, row));
         counts.oldest_held_up = held_up.map(|(_, row)| row.inserted).min();
         for (number, row) in &self.rows {
             *match self.state(now, *number, row) {
@@ -130,7 +137,7 @@ impl MessageTable {
     fn state(&self, now: SystemTime, number: u64, row: &MessageRow) -> MessageState {
         match row {
             row if row.visible_at <= now || self.waits(number, row) => MessageState::Waiting,
-            row if row.good_until.is_none() => MessageState::Delayed,
+            row if row.is_delayed(now) => MessageState::Delayed,
             row if row.put_back => MessageState::BackingOff,
             _ => MessageState::Running,
         }

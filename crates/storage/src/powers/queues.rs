@@ -240,9 +240,9 @@ pub struct StateCounts {
     /// there is none.
     #[serde(skip)]
     pub oldest_backing_off: Option<SystemTime>,
-    /// The time at which the oldest of the [waiting](Self::waiting) messages that are due and wait for another
-    /// message of their group was put; `None` if there is none, and in a storage that does not keep the order
-    /// of groups.
+    /// The time at which the oldest of the [waiting](Self::waiting) messages that wait for another message of
+    /// their group and are not delayed was put; `None` if there is none, and in a storage that does not keep
+    /// the order of groups.
     #[serde(skip)]
     pub oldest_held_up: Option<SystemTime>,
 }

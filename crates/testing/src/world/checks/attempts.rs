@@ -155,7 +155,10 @@ fn shuts_down(evidence: &Evidence, put_back: &Entry) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::world::ledger::Verdict;
 
     /// Returns the history of job `j` in process `w`: the given facts, one second apart.
     fn history(facts: Vec<Fact>) -> Evidence {
