@@ -228,7 +228,7 @@ fn outcomes_of_a_plan_are_counted() {
 }
 
 #[test]
-fn deep_outcome_looks_beyond_the_first_dead_letters() {
+fn outcome_looks_beyond_the_first_dead_letters() {
     let sandbox = Sandbox::with_mails(0, 40);
     let file = sandbox.path("plan.json");
     let path = file.to_str().unwrap();
