@@ -67,7 +67,10 @@ impl RefusedStep {
         let first = run_for(stopped_after).await;
         let second = run_for(900).await;
         assert_eq!(first.completed + second.completed, 1, "{self:?}: {first:?} {second:?}");
-        assert_eq!(payloads(&faulty.storage()).await, 0, "{self:?}: no blob is left");
+        // A blob that is being written when its handler is dropped is left to a sweep, as the guide says.
+        let may_be_left = usize::from(self.seconds.is_none());
+        let left = payloads(&faulty.storage()).await;
+        assert!(left <= may_be_left, "{self:?}: {left} blobs are left");
         (works.load(SeqCst), first)
     }
 }
