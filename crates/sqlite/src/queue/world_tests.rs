@@ -320,7 +320,8 @@ impl World {
                         let times = page.messages.iter().map(|(message, _)| message.inserted);
                         oldest_backing_off = oldest_backing_off.into_iter().chain(times).min();
                     }
-                    let is_delayed = |message: &Message| message.good_until.is_none() && message.visible_at > now;
+                    let is_delayed =
+                        |message: &Message| message.good_until.is_none() && message.visible_at > now;
                     let held_up = page.messages.iter().rev().take(page.waiting_for_group);
                     let held_up =
                         held_up.filter(|(message, _)| !is_delayed(&self.model.messages[&message.id]));

@@ -30,6 +30,7 @@ const QUIET: &[(&str, usize)] = &[
     ("tests/tests/operate/admin/cancel_notices.rs", 3),
     ("tests/tests/operate/admin/jobs.rs", 1),
     ("tests/tests/operate/admin/queues.rs", 1),
+    ("tests/tests/port/sharded_arrivals.rs", 2),
     ("tests/tests/port/sharded_maps.rs", 7),
     ("tests/tests/port/throttling.rs", 2),
     ("tests/tests/postgres/opening.rs", 1),
