@@ -283,12 +283,12 @@ fn launch(programs: &Path, folder: &Path, port: u16, settings: &[String]) -> Chi
     for setting in fixed.iter().copied().chain(settings.iter().map(String::as_str)) {
         arguments.extend(["-c".into(), setting.into()]);
     }
-    watched(&programs.join("bin/postgres"), folder, &arguments)
+    watched(&programs.join("bin/postgres"), folder, &arguments).spawn().expect("Node starts")
 }
 
-/// Starts a program as the user of the server, by the script that ends it and removes `folder` when its
-/// standard input is closed. It writes to the file `log` in `folder`.
-pub(crate) fn watched(program: &Path, folder: &Path, arguments: &[OsString]) -> Child {
+/// Returns a command that runs a program as the user of the server, by the script that ends it and removes
+/// `folder` when its standard input is closed. It writes to the file `log` in `folder`.
+pub(crate) fn watched(program: &Path, folder: &Path, arguments: &[OsString]) -> Command {
     let log = File::options().create(true).append(true).open(folder.join("log")).expect("a log file");
     // Empty, so that it does not name the server before, whose lock file may still be there.
     let output = File::create(folder.join("script")).expect("a log file");
@@ -297,7 +297,8 @@ pub(crate) fn watched(program: &Path, folder: &Path, arguments: &[OsString]) -> 
     let mut command = as_server(Path::new("node"));
     command.arg("-e").arg(script).arg(program).arg(folder).args(arguments);
     command.stdin(Stdio::piped()).stdout(output).stderr(log);
-    command.current_dir(folder).spawn().expect("Node starts")
+    command.current_dir(folder);
+    command
 }
 
 /// Returns a command that runs as the user of the server.

@@ -1,4 +1,4 @@
-//! Behind PgBouncer in transaction mode, where it is installed. The promises of the port are tried there in
+//! Behind PgBouncer in transaction mode, where that is asked for. The promises of the port are tried there in
 //! `conformance`.
 
 use std::time::Duration;
