@@ -33,7 +33,7 @@ pub(crate) struct Hour {
     journal: JournalReading,
 }
 
-/// How far the reading of the journal has come.
+/// The progress of reading the journal.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum JournalReading {
     #[default]

@@ -164,8 +164,8 @@ impl Maps {
         let _reader = match reading.try_lock() {
             Ok(reader) => Some(reader),
             Err(_) => {
-                // After a failure all that have waited read at once, not one after the other.
-                // Leaves time for a read of its own.
+                // Half of the time is left for a read of its own. After a failure all that have waited read
+                // at once, not one after the other.
                 let _ = timeout(MAP_READ_TIMEOUT / 2, reading.lock()).await;
                 None
             }

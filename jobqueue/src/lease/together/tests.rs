@@ -127,7 +127,7 @@ async fn undecided_messages_are_left_to_their_own_deletions() {
     leases[0].delete().await.unwrap();
 }
 
-/// A renewal in between is told that there is no such message, which is no loss.
+/// A renewal in between would find no such message, which is no loss.
 #[tokio::test(start_paused = true)]
 async fn ambiguous_batch_delete_is_resolved_per_message() {
     let lost_answer = Fault::DropAnswer(StoreErrorKind::Timeout);
