@@ -193,7 +193,8 @@ impl WorkerBuilder {
     /// among the first 32 messages. The worker needs no handler for the message, nor any handler at all.
     ///
     /// `make` and the handlers must not block the worker's runtime: after two minutes the worker loses its
-    /// schedules to another worker, and a slot that it was sending may be sent again.
+    /// schedules to another worker, and a slot that it was sending may be sent again. A slot whose `make` has
+    /// blocked for so long is not sent, and counts as a failed attempt.
     ///
     /// If `make` or the message panics, or the message breaks the rules of its type, the worker logs the
     /// failure and retries the slot every 5 seconds, while later slots wait. After 6 attempts it logs an
