@@ -19,6 +19,19 @@ impl AzurePrices {
     /// The default prices.
     pub const DEFAULT: Self = Self { queue: 0.004, write: 0.055 };
 
+    /// Returns a text about requests to queues, and about writes and lists of blobs, with their price on Azure
+    /// Storage; `None` if a storage of this [description](jobqueue::Storage::description) does not bill
+    /// requests. Service Bus bills by its tier.
+    #[doc(hidden)]
+    pub fn text(&self, storage: &str, requests: f64, writes: f64, of_writes: &str) -> Option<String> {
+        let price = match storage {
+            _ if storage.starts_with("azure") => format!(", or ${:.3} on Azure", self.of(requests, writes)),
+            _ if storage.starts_with("servicebus") => String::new(),
+            _ => return None,
+        };
+        Some(format!("about {requests:.0} requests and {writes:.0} {of_writes}{price}"))
+    }
+
     /// Returns the price of requests to queues, and of writes and lists of blobs.
     pub fn of(&self, requests: f64, writes: f64) -> f64 {
         (requests * self.queue + writes * self.write) / 10_000.0

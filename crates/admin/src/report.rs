@@ -1,13 +1,13 @@
 //! The progress and the result of a redrive or a purge.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use jobqueue::dead_letters::RedriveReport;
 use serde::Serialize;
 
 use super::errors::ErrorGroup;
-use super::text::exact_time_option;
-use super::{DeadLetterPlan, JobReference, PlannedLetter, QueueHold};
+use super::text::{exact_time_option, short_duration};
+use super::{AzurePrices, DeadLetterPlan, JobReference, PlannedLetter, QueueHold};
 
 /// The progress of a redrive or a purge.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -136,6 +136,26 @@ impl BulkReport {
         text
     }
 
+    /// Returns what it costs to execute the [plan](Self::plan): the requests of a redrive, or of a purge, where
+    /// a storage bills them, and the least time at this many dead letters a second. The estimate is for
+    /// payloads below 64 KiB. `None` if there is nothing to say.
+    #[doc(hidden)]
+    pub fn cost_text(&self, purges: bool, per_second: Option<u32>) -> Option<String> {
+        let letters = self.letters.len() as f64;
+        // Gets of 32, deletions, and for a redrive a put each; records before a change, and after a redrive.
+        let (requests, writes) = if purges { (1.0 + 1.0 / 32.0, 1.0) } else { (2.0 + 1.0 / 32.0, 2.0) };
+        let (requests, writes) = ((letters * requests).ceil(), letters * writes);
+        let storage = self.storage.as_deref().unwrap_or_default();
+        let price = AzurePrices::DEFAULT.text(storage, requests, writes, "writes of blobs");
+        let price = price.map(|price| format!("It costs {price}"));
+        let time = per_second.map(|rate| {
+            let least = Duration::from_secs_f64(letters / f64::from(rate.max(1)));
+            format!("At {rate} a second it takes {} or longer", short_duration(least))
+        });
+        let parts: Vec<String> = price.into_iter().chain(time).collect();
+        (letters > 0.0 && !parts.is_empty()).then(|| parts.join(". "))
+    }
+
     /// Marks the operation as stopped before it had examined all.
     pub(super) fn stop(&mut self, why: String) {
         (self.stopped, self.complete, self.missing) = (Some(why), false, None);
@@ -193,5 +213,41 @@ impl BulkReport {
             maybe_changed,
             ..Self::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(storage: &str, letters: usize) -> BulkReport {
+        let letter = || PlannedLetter::from(JobReference::new("mails", "1"));
+        BulkReport {
+            storage: Some(storage.to_owned()),
+            letters: std::iter::repeat_with(letter).take(letters).collect(),
+            ..BulkReport::default()
+        }
+    }
+
+    #[test]
+    fn cost_of_a_plan_is_its_requests_and_the_time_at_its_rate() {
+        let azure = report("azure:shop", 5_000);
+        let redrive = azure.cost_text(false, Some(20)).unwrap();
+        assert_eq!(
+            redrive,
+            "It costs about 10157 requests and 10000 writes of blobs, or $0.059 on Azure. At 20 a second it takes 4m 10s or longer"
+        );
+        let purge = azure.cost_text(true, None).unwrap();
+        assert_eq!(purge, "It costs about 5157 requests and 5000 writes of blobs, or $0.030 on Azure");
+        let bus = report("servicebus:shop", 32).cost_text(true, None).unwrap();
+        assert_eq!(bus, "It costs about 33 requests and 32 writes of blobs");
+    }
+
+    #[test]
+    fn plan_costs_nothing_where_requests_are_free_or_nothing_matches() {
+        let sqlite = report("sqlite:jobs.db", 90);
+        assert_eq!(sqlite.cost_text(false, None), None);
+        assert_eq!(sqlite.cost_text(false, Some(1)).unwrap(), "At 1 a second it takes 1m 30s or longer");
+        assert_eq!(report("azure:shop", 0).cost_text(false, Some(1)), None);
     }
 }

@@ -200,7 +200,7 @@ fn expired() -> Error {
 }
 
 fn full() -> Error {
-    let text = "the message is not stored: too many messages wait in the log of its key";
+    let text = "the message is not stored: the log of its key has no room until waiting jobs have ended; send it again later";
     Error::new(ErrorKind::Rejected, text).with_retryable(true)
 }
 

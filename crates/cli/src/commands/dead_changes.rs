@@ -103,9 +103,9 @@ pub(crate) async fn run(
     let planned = plan_file.filter(|_| report.stopped.is_none() && !plan.letters.is_empty());
     let written = planned.map_or(Ok(()), |file| file.write(&plan));
     let printed = if arguments.dry_run {
-        global.output.value(&report, || text(&report, purges))
+        global.output.value(&report, || text(&report, purges, arguments.rate))
     } else {
-        global.output.change(&report, || text(&report, purges))
+        global.output.change(&report, || text(&report, purges, None))
     };
     output::first_failure(written.and(verdict(&report, purges, arguments.limit, stop)), printed)
 }
@@ -240,7 +240,7 @@ fn progress_bar() -> ProgressBar {
     }
 }
 
-fn text(report: &BulkReport, purges: bool) -> String {
+fn text(report: &BulkReport, purges: bool, rate: Option<u32>) -> String {
     let verb = match (report.dry_run, purges) {
         (true, true) => "would be deleted",
         (true, false) => "would be put back",
@@ -268,6 +268,9 @@ fn text(report: &BulkReport, purges: bool) -> String {
         text.push_str(&batches(report));
     }
     if report.dry_run {
+        if let Some(cost) = report.cost_text(purges, rate) {
+            text.push_str(&format!("  {cost}\n"));
+        }
         text.push_str(&named_jobs(&report.jobs));
     }
     for skipped in report.skipped.iter().take(MAX_NAMED) {

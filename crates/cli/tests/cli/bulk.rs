@@ -20,6 +20,9 @@ fn redrive_puts_back_the_selected_dead_letters() {
     assert_eq!(sandbox.counts(), (0, 3));
     let preview = sandbox.ok(&["dead", "redrive", "mails", "--reason", "rejected", "--dry-run"]);
     assert!(preview.starts_with("3 would be put back, 0 skipped"), "{preview}");
+    assert!(!preview.contains("a second") && !preview.contains("costs"), "{preview}");
+    let slowly = sandbox.ok(&["dead", "redrive", "mails", "--all", "--rate", "1", "--dry-run"]);
+    assert!(slowly.contains("  At 1 a second it takes 3s or longer\n"), "{slowly}");
     assert_eq!(sandbox.counts(), (0, 3), "a dry run changes nothing");
     let done = sandbox.ok(&["dead", "redrive", "mails", "--reason", "rejected", "--limit", "2"]);
     assert!(done.starts_with("2 put back, 0 skipped"), "{done}");

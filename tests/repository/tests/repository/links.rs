@@ -83,6 +83,40 @@ fn readmes_of_published_crates_have_no_relative_links() {
     }
 }
 
+/// The links within the guide, and from its pages into itself, that name a heading.
+#[test]
+fn links_of_the_guide_name_headings_that_exist() {
+    let link =
+        Regex::new(r"\]\((?:crate::guide::(?P<page>\w+)|(?P<file>[\w/.-]+)\.md)?#(?P<heading>[\w-]+)\)")
+            .unwrap();
+    let mut seen = 0;
+    for entry in fs::read_dir(root().join("jobqueue/src/docs")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        for named in link.captures_iter(&text) {
+            let target = match (named.name("page"), named.name("file")) {
+                (Some(page), _) => path.with_file_name(format!("{}.md", page.as_str())),
+                (_, Some(file)) => path.with_file_name(format!("{}.md", file.as_str())),
+                _ => path.clone(),
+            };
+            let (target_text, heading) = (fs::read_to_string(&target).unwrap(), &named["heading"]);
+            let is_there = headings(&target_text).any(|there| there == heading);
+            assert!(is_there, "{} links to #{heading} of {}", path.display(), target.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 50, "the test sees {seen} links only");
+}
+
+/// Returns the names by which rustdoc and a forge link to the headings of a page.
+fn headings(page: &str) -> impl Iterator<Item = String> {
+    let headings = page.lines().filter(|line| line.starts_with('#') && !line.starts_with("#["));
+    headings.filter_map(|line| line.trim_start_matches('#').strip_prefix(' ')).map(|title| {
+        let kept = title.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        kept.collect::<String>().to_lowercase().replace(' ', "-")
+    })
+}
+
 /// Checks that no file names a registry: cargo's own configuration chooses the source of crates.
 #[test]
 fn no_registry_is_named() {

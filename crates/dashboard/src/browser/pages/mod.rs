@@ -177,18 +177,13 @@ fn priced(look: &Look, request: &AuthorizedRequest) -> Option<String> {
 }
 
 /// Returns a sentence about the hourly cost of looks, each of which sends `requests` and one listing; `None`
-/// if the storage does not bill requests. Only Azure Storage has prices: Service Bus bills by its tier.
+/// if the storage does not bill requests.
 fn cost_text(requests: u64, storage: &str, interval: Duration) -> Option<String> {
-    let is_azure = storage.starts_with("azure");
-    if !is_azure && !storage.starts_with("servicebus") {
-        return None;
-    }
     let listings = 3600.0 / interval.as_secs_f64();
     let requests = f64::from(u32::try_from(requests).unwrap_or(u32::MAX)) * listings;
-    let dollars = AzurePrices::DEFAULT.of(requests, listings);
-    let price = if is_azure { format!(", or ${dollars:.3} on Azure") } else { String::new() };
+    let hourly = AzurePrices::DEFAULT.text(storage, requests, listings, "listings of blobs an hour")?;
     Some(format!(
-        "While pages are open, their shared figures cost about {requests:.0} requests and {listings:.0} listings of blobs an hour{price}; \
+        "While pages are open, their shared figures cost {hourly}; \
          the page of a queue or a job adds requests, and the page of batches adds a listing for every 5,000 ended children"
     ))
 }
