@@ -69,9 +69,7 @@ async fn main() -> Result<(), Failure> {
          DELETE FROM readings;",
     )?;
     let readings = (0..20).map(|hour| Reading { celsius: if hour == 7 { -300.0 } else { f64::from(hour) } });
-    for sent in queue.send_all(readings).await? {
-        sent?;
-    }
+    queue.send_all(readings).await?.into_result()?;
 
     // 20 jobs at most, and without so many those of a second.
     let chunks = ChunkOptions::new(20).linger(Duration::from_secs(1));

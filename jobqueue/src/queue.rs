@@ -18,6 +18,6 @@
 pub use crate::queue_core::Queue;
 pub use crate::receive::{Backlog, Delivery};
 pub use crate::send::{
-    All, One, SendFuture, SendItem, SendOptions, SendRequest, SendUniqueOutcome, Sent, TransactionSend,
-    Unique,
+    All, One, SendAnswers, SendFuture, SendItem, SendOptions, SendRequest, SendUniqueOutcome, Sent,
+    TransactionSend, Unique,
 };

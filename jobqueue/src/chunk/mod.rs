@@ -87,9 +87,7 @@ impl WorkerBuilder {
     ///
     /// let storage = Storage::memory();
     /// let sent = [20.5, -300.0, 19.0].map(|celsius| Reading { celsius });
-    /// for answer in storage.queue::<Reading>().await?.send_all(&sent).await? {
-    ///     answer?;
-    /// }
+    /// storage.queue::<Reading>().await?.send_all(&sent).await?.into_result()?;
     /// let report = Worker::builder(storage).handle_many(50, store).build()?.run_until_idle().await?;
     /// assert_eq!((report.completed, report.dead_lettered), (2, 1));
     /// # Ok(()) }

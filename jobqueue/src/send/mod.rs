@@ -38,6 +38,6 @@ pub(crate) use put::send_error;
 pub(crate) use request::ready_to_send;
 pub use request::{All, One, SendFuture, SendRequest, Unique};
 pub(crate) use resend::mark_copy;
-pub use sent::Sent;
+pub use sent::{SendAnswers, Sent};
 pub(crate) use unique::CONTAINER as UNIQUE;
 pub use unique::SendUniqueOutcome;

@@ -8,7 +8,7 @@ use super::dispatch::dispatch;
 use super::many::{Drafts, SendItem, send_all};
 use super::options::SendOptions;
 use super::prepare::{Draft, Purpose, Render, render_draft};
-use super::sent::Sent;
+use super::sent::{SendAnswers, Sent};
 use super::unique::{SendUniqueOutcome, UniqueKind, send_unique};
 use crate::error::{Error, ErrorKind};
 use crate::message::QueueMessage;
@@ -26,7 +26,7 @@ pub type SendFuture<T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send>>;
 /// |---|---|---|
 /// | [`send(&message)`](Queue::send) | [`One`] | [`Sent`] |
 /// | [`send(&message).unique_for(window)`](SendRequest::unique_for) | [`Unique`] | [`SendUniqueOutcome`] |
-/// | [`send_all(&messages)`](Queue::send_all) | [`All`] | a `Result` with a [`Sent`] for each message |
+/// | [`send_all(&messages)`](Queue::send_all) | [`All`] | [`SendAnswers`] |
 /// | [`batch.send(&child)`](crate::batch::Batch::send) and [`batch.send_all`](crate::batch::Batch::send_all) | [`Child`](crate::batch::Child), [`Children`](crate::batch::Children) | nothing |
 ///
 /// ```
@@ -109,6 +109,8 @@ impl<M: QueueMessage> Queue<M> {
     /// options of the request apply to all messages; the options of a message have priority. Messages [in
     /// order](SendRequest::in_order) get their positions in the order of the list.
     ///
+    /// Use the [answers](SendAnswers): `?` on the call alone passes on none of them.
+    ///
     /// All messages are validated and encoded when the request is first awaited; only the encoded form is
     /// kept until it is stored. When no message could be stored for 30 seconds, the rest of the list is not
     /// tried: each of its answers is [`Rejected`](crate::ErrorKind::Rejected). The list is stored in chunks of
@@ -123,8 +125,8 @@ impl<M: QueueMessage> Queue<M> {
     /// let mails = Storage::memory().queue::<Mail>().await?;
     /// let letters = [Mail { to: "ada@example.org".into() }, Mail { to: "bob@example.org".into() }];
     /// let tonight = Duration::from_secs(8 * 3600);
-    /// for sent in mails.send_all(&letters).delay(tonight).header("tenant", "blue").await? {
-    ///     println!("{}", sent?.id());
+    /// for sent in mails.send_all(&letters).delay(tonight).header("tenant", "blue").await?.into_result()? {
+    ///     println!("{}", sent.id());
     /// }
     /// let numbered = letters.iter().zip(1..).map(|(letter, n)| (letter, SendOptions::new().id(format!("letter-{n}"))));
     /// assert_eq!(mails.send_all(numbered).await?.len(), 2);
@@ -302,8 +304,8 @@ where
     I: IntoIterator,
     I::Item: SendItem<M>,
 {
-    type Output = Result<Vec<Result<Sent, Error>>, Error>;
-    type IntoFuture = SendFuture<Vec<Result<Sent, Error>>>;
+    type Output = Result<SendAnswers, Error>;
+    type IntoFuture = SendFuture<SendAnswers>;
 
     fn into_future(self) -> Self::IntoFuture {
         let All { queue, messages } = self.target;
@@ -350,11 +352,11 @@ fn send_many(
     drafts: Result<Drafts, Error>,
     below: Option<u64>,
     render: Render,
-) -> SendFuture<Vec<Result<Sent, Error>>> {
+) -> SendFuture<SendAnswers> {
     Box::pin(async move {
         let drafts = drafts?;
         ready_to_send(&core, below).await?;
-        Ok(send_all(&core, drafts, render).await)
+        Ok(SendAnswers(send_all(&core, drafts, render).await))
     })
 }
 

@@ -1,7 +1,9 @@
-//! The result of a send.
+//! The results of sends.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
+use crate::error::Error;
 use crate::group_log::EntryRef;
 use crate::undelivered::StoredMessage;
 
@@ -53,5 +55,50 @@ impl Sent {
     /// for the same job.
     pub fn was_done(&self) -> bool {
         self.stored.is_none()
+    }
+}
+
+/// The answers of [`Queue::send_all`](crate::Queue::send_all): one for each message, in the order of the
+/// list. Derefs to a slice of them, and iterates over them.
+///
+/// Some messages may be stored while others are not. [`into_result`](Self::into_result) fails unless all are
+/// stored.
+#[derive(Debug)]
+#[must_use = "each message has an answer of its own; `into_result()?` fails unless all messages are stored"]
+pub struct SendAnswers(pub(super) Vec<Result<Sent, Error>>);
+
+impl SendAnswers {
+    /// Returns the sent messages if all messages are stored.
+    ///
+    /// # Errors
+    /// The first error among the answers. It is that of one message: others may be stored.
+    pub fn into_result(self) -> Result<Vec<Sent>, Error> {
+        self.0.into_iter().collect()
+    }
+}
+
+impl Deref for SendAnswers {
+    type Target = [Result<Sent, Error>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl IntoIterator for SendAnswers {
+    type Item = Result<Sent, Error>;
+    type IntoIter = std::vec::IntoIter<Self::Item>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a SendAnswers {
+    type Item = &'a Result<Sent, Error>;
+    type IntoIter = std::slice::Iter<'a, Result<Sent, Error>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
     }
 }

@@ -215,7 +215,7 @@ async fn a_child_that_fans_out_ends_with_its_own_continuation() {
 async fn a_producer_waits_while_the_queue_is_over_the_mark() {
     let storage = Storage::memory();
     let slices = storage.queue::<Slice>().await.unwrap();
-    let sent: Vec<_> = slices.send_all(&[Slice { n: 0 }, Slice { n: 1 }]).await.unwrap();
+    let sent = slices.send_all(&[Slice { n: 0 }, Slice { n: 1 }]).await.unwrap();
     tokio::time::advance(Duration::from_secs(60)).await;
     let backlog = slices.backlog().await.unwrap();
     assert_eq!(backlog.length, 2);

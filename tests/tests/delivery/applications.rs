@@ -120,6 +120,7 @@ async fn the_message_that_spoils_a_list_is_named() {
     let sent = orders.send_all([(&a, wrong), (&b, SendOptions::new())]).await.unwrap();
     assert_eq!(sent[0].as_ref().unwrap_err().kind(), ErrorKind::Invalid);
     assert!(sent[1].is_ok());
+    assert_eq!(sent.into_result().unwrap_err().kind(), ErrorKind::Invalid);
     assert_eq!(orders.approximate_len().await.unwrap(), 1);
 }
 
@@ -128,8 +129,8 @@ async fn the_message_that_spoils_a_list_is_named() {
 async fn fan_out(_: Import, ctx: Context, State(ids): State<Arc<Vec<String>>>) -> Result<(), JobError> {
     let orders: Vec<Order> = ids.iter().map(|id| order(id)).collect();
     let queue = ctx.queue::<Order>().await?;
-    queue.send_all(orders.iter().filter(|order| order.id != "b")).await?;
-    queue.send_all(orders.iter().map(|order| (order, SendOptions::new().key("x")))).await?;
+    queue.send_all(orders.iter().filter(|order| order.id != "b")).await?.into_result()?;
+    queue.send_all(orders.iter().map(|order| (order, SendOptions::new().key("x")))).await?.into_result()?;
     let mut batch = ctx.batch("import").await?;
     batch.send_all(ids.iter().map(|id| order(id))).await?;
     batch.send_all(orders.iter().map(|order| Order { id: order.id.clone() })).await?;

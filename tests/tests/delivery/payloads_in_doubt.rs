@@ -66,7 +66,7 @@ async fn rejected_send_leaves_no_payload_whose_upload_got_no_answer() {
         faulty.plan(Operation::PutBlob, 1, Fault::DropAnswer(StoreErrorKind::Timeout));
         faulty.plan(Operation::PutBlob, 2, Fault::LoseRequest(StoreErrorKind::Timeout));
         let error = match is_list {
-            true => queue.send_all(&[large("b")]).await.unwrap().remove(0).unwrap_err(),
+            true => queue.send_all(&[large("b")]).await.unwrap().into_result().unwrap_err(),
             false => queue.send(&large("b")).await.unwrap_err(),
         };
         assert!(error.is_rejected(), "{error}");

@@ -160,9 +160,9 @@ async fn lock_on_the_journal_holds_up_no_leader() {
     let tasks: Vec<Task> = names.clone().map(task).collect();
     let others: Vec<Other> = names.clone().map(|name| Other { name }).collect();
     let thirds: Vec<Third> = names.map(|name| Third { name }).collect();
-    storage.queue().await.unwrap().send_all(&tasks).await.unwrap();
-    storage.queue().await.unwrap().send_all(&others).await.unwrap();
-    storage.queue().await.unwrap().send_all(&thirds).await.unwrap();
+    storage.queue().await.unwrap().send_all(&tasks).await.unwrap().into_result().unwrap();
+    storage.queue().await.unwrap().send_all(&others).await.unwrap().into_result().unwrap();
+    storage.queue().await.unwrap().send_all(&thirds).await.unwrap().into_result().unwrap();
     let (mut open, client) = (connect(Postgres::shared()).await, connect(Postgres::shared()).await);
     let index = open.transaction().await.unwrap();
     index.batch_execute(&format!("LOCK TABLE {schema}.journal IN SHARE MODE")).await.unwrap();

@@ -132,7 +132,7 @@ async fn a_busy_worker_drains_nothing_and_completes_in_ranges() {
     let bench = Bench::new();
     let queue = bench.another().queue::<Work>().await.unwrap();
     let names: Vec<_> = (0..JOBS).map(|number| work(&number.to_string())).collect();
-    queue.send_all(&names).await.unwrap();
+    queue.send_all(&names).await.unwrap().into_result().unwrap();
     let before = bench.emulator.frames();
     let (worker, mut jobs, permits) = start(&bench, 32);
     // All messages that came at once end at once.
@@ -270,7 +270,7 @@ async fn many_slots_take_no_message_beyond_their_credit() {
     let bench = Bench::new();
     let queue = bench.storage.queue::<Work>().await.unwrap();
     let names: Vec<_> = (0..JOBS).map(|number| work(&number.to_string())).collect();
-    queue.send_all(&names).await.unwrap();
+    queue.send_all(&names).await.unwrap().into_result().unwrap();
     let (worker, mut jobs, permits) = start(&bench, 32);
     permits.add_permits(JOBS);
     let mut seen = std::collections::BTreeSet::new();

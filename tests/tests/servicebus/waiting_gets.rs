@@ -36,7 +36,7 @@ async fn queue_without_jobs_holds_no_slots_of_a_busy_one() {
     let bench = Bench::new();
     bench.emulator.create_queue("rest", json!({}));
     let names = [(); JOBS].map(|()| work("a"));
-    bench.storage.queue::<Work>().await.unwrap().send_all(&names).await.unwrap();
+    bench.storage.queue::<Work>().await.unwrap().send_all(&names).await.unwrap().into_result().unwrap();
     let all = Arc::new(Barrier::new(JOBS));
     let handler = move |_: Work| {
         let all = Arc::clone(&all);

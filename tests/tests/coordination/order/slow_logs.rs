@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::clock::ManualClock;
+use jobqueue::queue::SendAnswers;
 use jobqueue::storage::{BlobName, Operation, PutBlob};
-use jobqueue::{Error, SendOptions, Sent, Storage};
+use jobqueue::{Error, SendOptions, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{runtime, worker};
 use tokio::time::{sleep, timeout};
@@ -123,7 +124,7 @@ async fn list_whose_process_stood_still_before_its_confirmation_is_not_acknowled
 
 /// Sends a list of one key. Its machine is suspended for three minutes at the `nth` write of the log: only
 /// the wall clock shows that.
-async fn send_by_a_process_that_stands_still(storage: &Storage, nth: u64) -> Vec<Result<Sent, Error>> {
+async fn send_by_a_process_that_stands_still(storage: &Storage, nth: u64) -> SendAnswers {
     let faulty = Faulty::new(storage);
     let clock = Arc::new(ManualClock::at(storage.runtime().now()));
     let process = runtime().with_clock(Arc::<ManualClock>::clone(&clock));

@@ -199,7 +199,7 @@ async fn groups_behind_too_many_jobs_are_not_said_to_be_none() {
     let storage = in_memory();
     let queue = storage.queue::<Task>().await.unwrap();
     for _ in 0..10 {
-        queue.send_all(&vec![task("other"); 1_000]).await.unwrap();
+        let _ = queue.send_all(&vec![task("other"); 1_000]).await.unwrap();
     }
     for id in ["first", "second"] {
         send(&storage, id, in_order()).await;
@@ -219,7 +219,7 @@ async fn number_of_a_key_is_at_least_that_of_the_jobs_that_were_looked_at() {
     send(&storage, "first", in_order()).await;
     send(&storage, "second", in_order()).await;
     for _ in 0..10 {
-        queue.send_all(&vec![task("other"); 1_000]).with(in_order()).await.unwrap();
+        let _ = queue.send_all(&vec![task("other"); 1_000]).with(in_order()).await.unwrap();
     }
     let found = operator(&storage).explain(&JobReference::new("tasks", "second")).await.unwrap();
     let turn = found.reasons.iter().find(|reason| reason.code == "waits_for_turn").unwrap();
@@ -232,7 +232,7 @@ async fn first_of_a_key_is_not_known_among_too_many_jobs() {
     let delayed = SendOptions::new().delay(Duration::from_secs(60));
     let queue = storage.queue::<Task>().await.unwrap();
     for _ in 0..10 {
-        queue.send_all(&vec![task("other"); 1_000]).with(delayed.clone()).await.unwrap();
+        let _ = queue.send_all(&vec![task("other"); 1_000]).with(delayed.clone()).await.unwrap();
     }
     send(&storage, "first", in_order().delay(Duration::from_secs(3600))).await;
     send(&storage, "second", in_order()).await;
