@@ -135,6 +135,8 @@ pub use text::{grouped, indented_json, parse_duration, shell_word, short_duratio
 pub use throughput::{EndedJobs, JournalCounts};
 pub use upkeep::ClockSkew;
 pub use workers::WorkerOverview;
+#[doc(hidden)]
+pub use workers::silence;
 
 #[doc(inline)]
 pub use jobqueue::__internals::{

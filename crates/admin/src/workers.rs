@@ -12,6 +12,9 @@ use super::Admin;
 use super::in_time::in_time;
 use super::text::short_duration;
 
+/// The seconds by which a worker's record may be late.
+const RECORD_GRACE: f64 = 5.0;
+
 /// A worker, as its record in the storage shows it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -31,6 +34,25 @@ impl WorkerOverview {
     pub fn age_text(&self) -> String {
         age_text(self.age_seconds)
     }
+
+    /// Returns whether the record is late by its interval, so that the worker may have died. It is
+    /// [stale](Self::stale) after three intervals.
+    pub fn is_late(&self) -> bool {
+        self.age_seconds > self.record.interval_seconds + RECORD_GRACE
+    }
+}
+
+/// Returns a sentence for operators if no worker writes its record any more, although records are left. They
+/// do not show whether the workers have died: a storage that accepts no writes has the same effect.
+pub fn silence(workers: &[WorkerOverview]) -> Option<String> {
+    let newest = workers.iter().map(|worker| worker.age_seconds).min_by(f64::total_cmp)?;
+    workers.iter().all(|worker| worker.stale).then(|| {
+        format!(
+            "the last record of a worker was written {}: the workers have died, or cannot write; `jobqueue doctor` \
+             says whether the storage accepts writes",
+            age_text(newest)
+        )
+    })
 }
 
 impl Admin {

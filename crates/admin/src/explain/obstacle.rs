@@ -12,9 +12,6 @@ use crate::jobs::MAX_SEARCHED_FOR_JOB;
 use crate::workers::is_unknown;
 use crate::{JobState, QueueOverview, RawJob, WorkerOverview};
 
-/// The seconds by which a worker's record may be late.
-const RECORD_GRACE: f64 = 5.0;
-
 /// A reason why a job does not run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -193,7 +190,7 @@ fn open_circuit<'a>(queue: &str, workers: impl Iterator<Item = &'a WorkerOvervie
         "all jobs of the queue fail on {} of {all} workers, which {has} paused fetching (by an open circuit)",
         open.len()
     );
-    if closed.iter().all(|worker| is_late(worker)) {
+    if closed.iter().all(|worker| worker.is_late()) {
         let longest = closed.iter().map(|worker| worker.age_seconds).fold(0.0, f64::max);
         text.push_str(&format!(
             "; the others have written no record for up to {longest:.0} s, and may have died"
@@ -204,12 +201,7 @@ fn open_circuit<'a>(queue: &str, workers: impl Iterator<Item = &'a WorkerOvervie
 
 /// Returns whether a worker that is certainly alive fetches from a queue.
 fn has_closed_circuit(queue: &str, worker: &WorkerOverview) -> bool {
-    !worker.record.has_open_circuit(queue) && !is_late(worker)
-}
-
-/// Returns whether the record of a worker is late, so that the worker may have died.
-pub(super) fn is_late(worker: &WorkerOverview) -> bool {
-    worker.age_seconds > worker.record.interval_seconds + RECORD_GRACE
+    !worker.record.has_open_circuit(queue) && !worker.is_late()
 }
 
 /// Returns the reason why no worker that fetches from a queue can start another of its jobs: the queue's
@@ -269,7 +261,7 @@ pub(super) fn rate_limit(message: &RawJob, workers: &[WorkerOverview]) -> Option
 pub(super) fn rate_limit_text(message: &RawJob, workers: &[WorkerOverview]) -> Option<String> {
     let mut most = 0.0;
     let fetching = workers.iter().filter(|worker| !worker.stale && !worker.record.draining);
-    for worker in fetching.filter(|worker| !is_late(worker)) {
+    for worker in fetching.filter(|worker| !worker.is_late()) {
         let mut queues = worker.record.queues.iter().filter(|queue| queue.name == message.queue);
         let Some(queue) = queues.find(|queue| queue.takes(&message.kind)) else { continue };
         most += queue.limits.iter().find(|limits| limits.cover(&message.kind))?.per_second?;

@@ -8,7 +8,6 @@ use jiff::Timestamp;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::obstacle::is_late;
 use crate::text::short_duration;
 use crate::{QueueOverview, WorkerOverview};
 
@@ -75,7 +74,7 @@ impl QueueCounts {
                 ended: counters.map(|counters| counters.completed + counters.dead_lettered).sum(),
                 started: worker.record.started.parse().ok(),
                 written: worker.record.written.parse().ok(),
-                is_late: is_late(worker),
+                is_late: worker.is_late(),
             };
             (worker.record.id.clone(), counts)
         };

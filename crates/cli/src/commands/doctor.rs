@@ -226,7 +226,9 @@ async fn workers(session: &Session, prices: Prices, queues: &[QueueOverview]) ->
     let queue_results: Vec<_> = unserved.chain(open).collect();
     let present = Check::from_result("workers", None, found, |workers| {
         let stale = workers.iter().filter(|worker| worker.stale).count();
-        let detail = format!("{} present, {stale} stale", workers.len() - stale);
+        let late = workers.iter().filter(|worker| worker.is_late() && !worker.stale).count();
+        let late = if late > 0 { format!(" ({late} of them with a late record)") } else { String::new() };
+        let detail = format!("{} present{late}, {stale} stale", workers.len() - stale);
         (if stale > 0 { Verdict::Warning } else { Verdict::Ok }, detail)
     });
     let cost = cost.map(|cost| Check::new("cost", None, Verdict::Ok, cost.text(prices)));

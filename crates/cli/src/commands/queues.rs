@@ -8,7 +8,7 @@ use clap::Args;
 use futures_util::join;
 use jobqueue::Error;
 use jobqueue::storage::{StoreError, StoreErrorKind};
-use jobqueue_admin::{HELD_UP, JobCounts, QueueOverview, WorkerOverview};
+use jobqueue_admin::{HELD_UP, JobCounts, QueueOverview, WorkerOverview, silence};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -59,9 +59,10 @@ struct QueueRow {
     state: String,
 }
 
-/// Reads all queues of a storage, and returns a note if the records of its workers cannot be read.
+/// Reads all queues of a storage, and returns a note if the records of its workers cannot be read, or are all
+/// stale.
 async fn read(session: &Session) -> Result<(Vec<QueueRow>, Option<String>), Failure> {
-    let (queues, workers) = join!(session.admin.queues(), session.admin.workers());
+    let (queues, workers) = join!(session.admin.queues(), session.admin.all_workers());
     // If the storage forbids reading these records, there is no note.
     let is_forbidden = |error: &&Error| {
         StoreError::in_chain(*error).is_some_and(|cause| cause.kind() == StoreErrorKind::Unauthorized)
@@ -73,6 +74,7 @@ async fn read(session: &Session) -> Result<(Vec<QueueRow>, Option<String>), Fail
              unknown unless the storage counts leases: {error:?}"
         )
     });
+    let note = note.or_else(|| silence(workers.as_deref().ok()?));
     let workers = workers.ok();
     let row = |queue: QueueOverview| QueueRow {
         counts: queue.job_counts(workers.as_deref()),

@@ -1,7 +1,7 @@
 //! `workers`: lists the running workers and their jobs.
 
 use clap::Args;
-use jobqueue_admin::{RunningJob, WorkerOverview};
+use jobqueue_admin::{RunningJob, WorkerOverview, silence};
 
 use crate::args::Global;
 use crate::contexts::{self, Item};
@@ -26,6 +26,7 @@ pub(crate) async fn run(global: &Global, arguments: WorkersArguments) -> Result<
     let opened = Session::open_all(global, Need::Read).await?;
     let workers = contexts::read(&opened, async |session| {
         let mut workers = session.admin.all_workers().await?;
+        let silence = silence(&workers);
         if !arguments.all {
             let all = workers.len();
             workers.retain(|worker| !worker.stale);
@@ -35,6 +36,9 @@ pub(crate) async fn run(global: &Global, arguments: WorkersArguments) -> Result<
                 let command = session.command(&["workers", "--all"]);
                 say(&format!("{stale}{place} stopped writing records; {command} lists them too"));
             }
+        }
+        if let Some(silence) = silence {
+            say(&silence);
         }
         Ok(workers)
     });
@@ -87,6 +91,8 @@ fn state(worker: &WorkerOverview) -> String {
     let mut words = Vec::new();
     if worker.stale {
         words.push(format!("stale for {}", seconds(worker.age_seconds)));
+    } else if worker.is_late() {
+        words.push(format!("last seen {}", worker.age_text()));
     }
     if worker.record.draining {
         words.push("draining".to_owned());

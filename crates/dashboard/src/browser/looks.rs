@@ -69,6 +69,11 @@ impl Look {
         self.known_workers().is_some_and(|workers| queue.is_unserved(workers))
     }
 
+    /// Returns a sentence about the workers if none writes its record any more.
+    pub(crate) fn silence(&self) -> Option<String> {
+        jobqueue_admin::silence(self.workers())
+    }
+
     pub(crate) fn present(&self) -> impl Iterator<Item = &WorkerOverview> {
         self.workers().iter().filter(|worker| !worker.stale)
     }

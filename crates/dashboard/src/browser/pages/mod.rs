@@ -97,6 +97,8 @@ pub(crate) struct Layout {
     problem: Option<String>,
     /// The reason why the records of workers cannot be read.
     unread_workers: Option<String>,
+    /// A sentence about the workers if none writes its record.
+    silent_workers: Option<String>,
     notice: Option<&'static str>,
     /// The path of the event stream that refreshes the page; `None` if the page does not refresh itself.
     events: Option<String>,
@@ -121,6 +123,7 @@ impl Layout {
             at: None,
             problem: None,
             unread_workers: None,
+            silent_workers: None,
             notice: None,
             events: None,
             cost: None,
@@ -133,6 +136,7 @@ impl Layout {
         self.at = Some(When::of(look.at()));
         self.problem = look.error.as_deref().map(error_text);
         self.unread_workers = look.figures.workers.as_ref().err().map(|error| error_text(error));
+        self.silent_workers = look.silence();
         self
     }
 

@@ -19,7 +19,9 @@ struct Overview<'a> {
     layout: Layout,
     sums: Sums,
     draining: usize,
-    /// `None` if the records of workers cannot be read.
+    /// The number of workers whose records are late.
+    late: usize,
+    /// `None` if the number of workers is unknown.
     slots: Option<u32>,
     chart: Chart,
     queues: Vec<Row<'a>>,
@@ -46,7 +48,7 @@ pub(super) struct Sums {
     pub(super) held_up: usize,
     /// The number of queues with waiting jobs that no worker serves.
     pub(super) unserved: usize,
-    /// `None` if the records of workers cannot be read.
+    /// `None` if the records of workers cannot be read, or none is written any more.
     pub(super) workers: Option<usize>,
 }
 
@@ -63,7 +65,10 @@ impl Sums {
             oldest: OldestJob::of(open),
             held_up: look.queues().iter().filter(|queue| queue.is_held_up_for_long()).count(),
             unserved: look.queues().iter().filter(|queue| look.is_unserved(queue)).count(),
-            workers: look.known_workers().map(|_| look.present().count()),
+            workers: look
+                .known_workers()
+                .filter(|_| look.silence().is_none())
+                .map(|_| look.present().count()),
         }
     }
 
@@ -85,14 +90,16 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
             chart: (!hour.is_empty() || hour.unknown > 0).then(|| Chart::small(hour)),
         });
     }
+    let sums = Sums::of(&look);
     let page = Overview {
         layout: Layout::new(&request, "overview", "Overview")
             .with_look(&look)
             .live(&request, &look)
             .noticed(fields.text("done")),
-        sums: Sums::of(&look),
         draining: look.present().filter(|worker| worker.record.draining).count(),
-        slots: look.known_workers().map(|_| look.present().map(|worker| worker.record.slots).sum()),
+        late: look.present().filter(|worker| worker.is_late()).count(),
+        slots: sums.workers.map(|_| look.present().map(|worker| worker.record.slots).sum()),
+        sums,
         chart: Chart::hour(request.app.looks.throughput(Throughput::of_all)),
         queues,
         may_create: request.admin.access().allows(Action::CreateQueue),

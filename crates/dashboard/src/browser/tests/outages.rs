@@ -108,6 +108,40 @@ async fn pages_have_the_figures_of_the_metrics() {
     assert_eq!(look.figures_of(look.queue("mails").unwrap()).as_ref(), Some(figures));
 }
 
+// newcomers 33 c, F2 and a, F3: while a process held SQLite's write lock, the pages said that no worker runs.
+#[tokio::test(start_paused = true)]
+async fn workers_that_cannot_write_are_not_said_to_be_gone() {
+    let storage = memory::open_on(Runtime::paused());
+    operate(&storage).create_queue("mails").await.unwrap();
+    let (browser, faulty) = (Browser::operating(&storage), Faulty::new(&storage));
+    let stop = CancellationToken::new();
+    let deliver = async |_: Mail| Ok::<_, JobError>(());
+    let worker =
+        Worker::builder(faulty.storage()).presence(Duration::from_secs(15)).handle(deliver).build().unwrap();
+    let looks = async {
+        sleep(Duration::from_secs(1)).await;
+        assert!(!browser.page("/workers").await.contains("last seen"));
+        faulty.plan_always(Operation::PutBlob, Fault::Refuse(StoreErrorKind::Timeout));
+        sleep(Duration::from_secs(30)).await;
+        let late = browser.page("/workers").await;
+        assert!(late.contains("<span class=\"tag warn\">last seen "), "{late}");
+        assert!(browser.page("/").await.contains("1 with a late record"));
+        sleep(Duration::from_secs(30)).await;
+        for path in ["/", "/workers", "/queues/mails"] {
+            let page = browser.page(path).await;
+            assert!(
+                page.contains("No worker is seen: the last record of a worker was written "),
+                "{path}: {page}"
+            );
+            assert!(!page.contains("No worker is running"), "{path}: {page}");
+        }
+        assert!(browser.page("/").await.contains("workers\">?</a>"), "their number is unknown");
+        stop.cancel();
+    };
+    let (report, ()) = tokio::join!(worker.run_until(stop.cancelled()), looks);
+    let _ = report.unwrap();
+}
+
 // All of them fell into the minute in which the records could be read again.
 #[tokio::test(start_paused = true)]
 async fn jobs_that_end_while_no_record_can_be_read_are_spread_over_the_minutes() {
