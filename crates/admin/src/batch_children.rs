@@ -8,6 +8,7 @@ use jobqueue::{Error, ErrorKind, QueueName};
 use serde::Serialize;
 
 use super::found_letters::raw_letter;
+use super::in_time::in_time;
 use super::jobs::{MAX_SEARCHED_FOR_JOB, PAGE_SIZE};
 use super::membership::Memberships;
 use super::{Admin, DeadLetterFilter, DeadLetterPage, JobFilter, JobState, RawJob, WorkerOverview};
@@ -94,7 +95,8 @@ impl FoundChildren {
 impl Admin {
     /// Returns the children of a batch that the first messages of the queues, their first dead letters and
     /// the records of workers show. If the storage shows every message, also searches behind the first for
-    /// those that are missing, as far as [`explain`](Self::explain) searches for one job.
+    /// those that are missing, as far as [`explain`](Self::explain) searches for one job, and for 8 seconds at
+    /// most.
     pub(super) async fn children_of(&self, id: &str, batch: &BatchChildren) -> Result<FoundChildren, Error> {
         let queues = self.queue_names().await?.into_iter().filter(|queue| !queue.is_dead_letter());
         let queues: Vec<_> = queues.collect();
@@ -115,7 +117,15 @@ impl Admin {
             found.add(id, waiting.unwrap_or_default().into_iter().chain(dead.letters));
         }
         if self.shows_all_jobs() {
-            self.search_children(id, batch, &queues, &mut found).await;
+            let was_exact = found.dead_is_exact;
+            let search = async {
+                self.search_children(id, batch, &queues, &mut found).await;
+                Ok(())
+            };
+            if in_time(search).await.is_err() {
+                // The search may have ended among the dead letters.
+                found.dead_is_exact = was_exact;
+            }
         }
         found.workers = self.workers().await?;
         let running = found.workers.iter().flat_map(|worker| &worker.record.running);

@@ -20,7 +20,7 @@ use super::{Action, Admin, short_duration};
 
 /// The number of letters that a request for a page of a filter reads.
 const FILTERED_PAGE: u32 = 100;
-/// The most letters that a page of a filter examines.
+/// The most letters that a page of a filter examines if one of them matches.
 const MAX_EXAMINED: u64 = 1_000;
 
 /// Selects the dead letters that meet all its conditions. A filter without a condition lists all dead
@@ -262,7 +262,7 @@ impl Admin {
     /// [ids](DeadLetterFilter::ids), have no further page.
     ///
     /// A page without conditions ends once it lists 32 letters, and one with conditions once 32 match or about
-    /// 1,000 are examined, which are read 100 at a time. A copy of a letter that was read before is listed
+    /// 1,000 are examined, or 10,000 if none of these matches. They are read 100 at a time. A copy of a letter that was read before is listed
     /// again.
     ///
     /// # Errors
@@ -293,7 +293,8 @@ impl Admin {
             let selected = page.letters.iter().filter(|letter| filter.selects(letter, now));
             selected.for_each(|letter| found.add(letter));
             next = page.next;
-            if next.is_none() || found.matching >= u64::from(MAX_MESSAGES) || looked_at >= MAX_EXAMINED {
+            let max_examined = if found.matching > 0 { MAX_EXAMINED } else { MAX_SEARCHED_FOR_JOB as u64 };
+            if next.is_none() || found.matching >= u64::from(MAX_MESSAGES) || looked_at >= max_examined {
                 break;
             }
         }

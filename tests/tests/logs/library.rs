@@ -130,6 +130,21 @@ async fn batch_that_another_job_has_sealed_is_logged() {
     }
 }
 
+#[derive(Serialize, Deserialize, QueueMessage)]
+#[message(queue = "tasks", kind = "task.spelt")]
+struct Spelt {}
+
+// newcomers 33 b, F2: once for each 100 children.
+#[tokio::test(start_paused = true)]
+async fn children_with_another_form_are_warned_of_once() {
+    let (log, storage) = (log::record(), in_memory());
+    storage.batch("import").await.unwrap().send_all((0..250).map(|_| Misspelt {})).await.unwrap();
+    storage.batch("import").await.unwrap().send_all((0..250).map(|_| Spelt {})).await.unwrap();
+    let log = log.text();
+    let warnings: Vec<_> = log.lines().filter(|line| line.contains("children have another form")).collect();
+    assert!(matches!(warnings[..], [line] if line.contains("WARN")), "{log}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn refused_record_of_a_worker_is_warned_of_once() {
     let log = log::record();

@@ -62,7 +62,7 @@ fn name(entry: &GroupEntry) -> &str {
 /// certainly the first of its group.
 fn state(entry: &GroupEntry, first: Option<bool>) -> &'static str {
     entry.state().unwrap_or(match first {
-        Some(true) => "is the first: runs, or is the next to run",
+        Some(true) => "is the first: runs, waits until it is due, or is the next to run",
         Some(false) => "may wait for a job that is not shown",
         None => "waits",
     })

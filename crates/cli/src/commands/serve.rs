@@ -81,7 +81,7 @@ pub(crate) async fn run(
     let (logins, links) = (Arc::new(logins), arguments.links);
     let pages = DashboardSettings { logins, local_only, links, tasks: tasks.clone(), stop: stop.clone() };
     let router = router(storages, &pages)?;
-    let listener = TcpListener::bind(arguments.listen).await?;
+    let listener = listen(arguments.listen).await?;
     let address = listener.local_addr()?;
     // On standard output, because programs that start the server read the address there.
     match crate::output::print(&format!("http://{address}/")) {
@@ -112,6 +112,14 @@ pub(crate) async fn run(
     tasks.close();
     tasks.wait().await;
     Ok(())
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
+        Failure::Failed(format!(
+            "cannot listen on {address}: {error}; --listen sets another address or port (port 0 is any free port)"
+        ))
+    })
 }
 
 /// Returns the pages and the health checks. The checks need no credentials: an orchestrator has none, and the

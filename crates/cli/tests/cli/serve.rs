@@ -105,6 +105,21 @@ impl Drop for Served {
     }
 }
 
+// newcomers 33 a, F5
+#[test]
+fn port_in_use_is_named_with_the_option_that_sets_another() {
+    let sandbox = Sandbox::with_mails(0, 0);
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    let output = sandbox.run(&["serve", "--listen", &address]);
+    let error = error_text(&output);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(
+        error.contains(&format!("cannot listen on {address}: ")) && error.contains("--listen"),
+        "{error}"
+    );
+}
+
 #[test]
 fn dashboard_is_served_on_this_machine_until_a_signal() {
     let sandbox = Sandbox::with_mails(1, 1);

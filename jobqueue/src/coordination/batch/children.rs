@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 
 use super::ledger::Ledger;
 use super::names::{BATCH, BatchId, COPY, GROUP_SIZE, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN, token};
-use super::roster::{ChildRecord, GroupAnnouncement, announce_children};
+use super::roster::{ChildAnnouncement, ChildRecord, announce_children};
 use super::{Batch, OnDeadLetters, source};
 use crate::error::{Error, ErrorKind};
 use crate::json_blob::Known;
@@ -95,7 +95,7 @@ impl Batch {
 
     /// Announces the next children. Returns the number of the first child that no earlier start has
     /// announced, and the number after the last child.
-    async fn announce(&self, children: &[ChildRecord]) -> Result<(u64, u64), Error> {
+    async fn announce(&mut self, children: &[ChildRecord]) -> Result<(u64, u64), Error> {
         let (first, end) = (self.next, self.next + children.len() as u64);
         if end > MAX_CHILDREN || self.sealed.is_some_and(|children| end > children) {
             let text =
@@ -105,7 +105,13 @@ impl Batch {
         if self.is_swept {
             return Ok((end, end));
         }
-        Ok((self.ledger().announce(first, children).await?, end))
+        let ChildAnnouncement { before, changed } = self.ledger().announce(first, children).await?;
+        if changed && !self.is_change_logged {
+            self.is_change_logged = true;
+            let batch = self.id.as_str();
+            crate::log::warn!(%batch, first, "children have another form than those that an earlier start announced: those that it sent keep their form");
+        }
+        Ok((first + before as u64, end))
     }
 
     fn child_options(&self, index: u64, secret: &str, options: SendOptions) -> SendOptions {
@@ -131,37 +137,41 @@ impl Batch {
 }
 
 impl Ledger<'_> {
-    /// Announces the children from number `first` on, before they are sent. Returns the number of the first
-    /// child that no earlier start has announced.
+    /// Announces the children from number `first` on, before they are sent.
     ///
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) if an earlier start has announced other children under these
     /// numbers, [`Storage`](ErrorKind::Storage) if the storage fails.
-    pub(super) async fn announce(&self, first: u64, children: &[ChildRecord]) -> Result<u64, Error> {
-        let (mut at, mut new) = (first, first);
-        let mut rest = children;
+    pub(super) async fn announce(
+        &self,
+        first: u64,
+        children: &[ChildRecord],
+    ) -> Result<ChildAnnouncement, Error> {
+        let mut all = ChildAnnouncement { before: 0, changed: false };
+        let (mut at, mut rest) = (first, children);
         while !rest.is_empty() {
             let room = usize::try_from(GROUP_SIZE - at % GROUP_SIZE).unwrap_or(rest.len()).min(rest.len());
             let (here, later) = rest.split_at(room);
-            new += self.announce_in_group(at, here).await?;
+            let ChildAnnouncement { before, changed } = self.announce_in_group(at, here).await?;
+            all.before += before;
+            all.changed |= changed;
             (at, rest) = (at + room as u64, later);
         }
-        Ok(new)
+        Ok(all)
     }
 
-    /// Announces children of a single group. Returns the number of them that an earlier start has announced.
-    async fn announce_in_group(&self, first: u64, children: &[ChildRecord]) -> Result<u64, Error> {
+    /// Announces children of a single group.
+    async fn announce_in_group(
+        &self,
+        first: u64,
+        children: &[ChildRecord],
+    ) -> Result<ChildAnnouncement, Error> {
         let blob = self.id.roster(first / GROUP_SIZE)?;
         let place = usize::try_from(first % GROUP_SIZE).unwrap_or(usize::MAX);
         let announce = |found| announce_children(found, place, children);
         let document = self.document(&blob);
         let announced = document.change(Known::Nothing, announce).await?.result;
-        let GroupAnnouncement { before, changed } = announced.ok_or_else(|| other_children(&self.id))?;
-        if changed {
-            let batch = self.id.as_str();
-            crate::log::warn!(%batch, first, "children have another form than those that an earlier start announced: those that it sent keep their form");
-        }
-        Ok(before as u64)
+        announced.ok_or_else(|| other_children(&self.id))
     }
 
     /// Checks that no more than this number of children was announced.

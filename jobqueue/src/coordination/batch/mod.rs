@@ -144,6 +144,8 @@ pub struct Batch {
     sealed: Option<u64>,
     /// True if the batch has ended and was swept, and its sending job sends it again.
     is_swept: bool,
+    /// True if the log says that the children have another form than those of an earlier start.
+    is_change_logged: bool,
     /// The opened queues, by name.
     opened: BTreeMap<&'static str, Arc<QueueCore>>,
     /// The secret from which the tokens of the children are made, read once.
@@ -213,6 +215,7 @@ impl Batch {
                 sent_before,
                 sealed,
                 is_swept,
+                is_change_logged: false,
                 opened,
                 secret: None,
             })

@@ -108,9 +108,9 @@ fn hex_prefix(hash: Sha256, bytes: usize) -> String {
     to_hex(&hash.finalize()[..bytes])
 }
 
-/// The announcement of children in the record of their group.
+/// The announcement of children in the records of their groups.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct GroupAnnouncement {
+pub(super) struct ChildAnnouncement {
     /// The number of these children that an earlier start has announced.
     pub(super) before: usize,
     /// True if the earlier start announced a child with another form.
@@ -123,7 +123,7 @@ pub(super) fn announce_children(
     found: Option<Vec<ChildRecord>>,
     place: usize,
     children: &[ChildRecord],
-) -> Edit<Vec<ChildRecord>, Option<GroupAnnouncement>> {
+) -> Edit<Vec<ChildRecord>, Option<ChildAnnouncement>> {
     let mut records = found.unwrap_or_default();
     let known = records.get(place..).unwrap_or_default();
     let is_other = known.iter().zip(children).any(|(known, new)| !new.continues(known));
@@ -133,10 +133,10 @@ pub(super) fn announce_children(
     let changed = known.iter().zip(children).any(|(known, new)| known != new);
     let before = known.len().min(children.len());
     if before == children.len() {
-        return Edit::Keep(Some(GroupAnnouncement { before, changed }));
+        return Edit::Keep(Some(ChildAnnouncement { before, changed }));
     }
     records.extend_from_slice(&children[before..]);
-    Edit::Write(records, Some(GroupAnnouncement { before, changed }))
+    Edit::Write(records, Some(ChildAnnouncement { before, changed }))
 }
 
 #[cfg(test)]
@@ -180,7 +180,7 @@ mod tests {
             Edit::Write(records, announced) => (Some(records), announced),
             Edit::Keep(announced) => (None, announced),
         };
-        let same = |before| Some(GroupAnnouncement { before, changed: false });
+        let same = |before| Some(ChildAnnouncement { before, changed: false });
         let Edit::Write(written, new) = announce_children(None, 0, &all) else {
             panic!("nothing is written")
         };
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(announce(&all[..3], 1, &all[1..]), (Some(all.clone()), same(2)));
         assert_eq!(announce(&all, 1, &all[1..3]), (None, same(2)));
         let renamed = [child("renamed", b"3")];
-        assert_eq!(announce(&all, 3, &renamed), (None, Some(GroupAnnouncement { before: 1, changed: true })));
+        assert_eq!(announce(&all, 3, &renamed), (None, Some(ChildAnnouncement { before: 1, changed: true })));
         // Another child, and a child after a gap.
         assert_eq!(announce(&all, 2, &all[..1]), (None, None));
         assert_eq!(announce(&all[..1], 2, &all[2..]), (None, None));

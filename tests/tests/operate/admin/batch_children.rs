@@ -7,8 +7,9 @@ use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, PutMessage};
 use jobqueue::{JobError, SendOptions, Storage};
 use jobqueue_admin::JobReference;
-use jobqueue_testing::faults::Faulty;
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task};
+use tokio::time::Instant;
 
 use crate::admin::presence::{operator, present};
 
@@ -74,4 +75,11 @@ async fn search_for_the_children_of_a_batch_is_bounded() {
     assert_eq!(detail.dead_text(), "?", "2,000 dead letters were not read");
     // Ten pages of waiting ones in each of both queues, the empty states, and the first messages.
     assert!(faulty.calls_of(Operation::Peek) <= 32, "{}", faulty.calls_of(Operation::Peek));
+    // review 33 c, C6: each look at the page of the batch waited for all of them.
+    faulty.plan_always(Operation::Peek, Fault::DelayBefore(Duration::from_secs(2)));
+    let began = Instant::now();
+    let detail = operator(&faulty.storage()).batch("mosaic").await.unwrap();
+    assert_eq!(detail.open[0].place, "unseen");
+    assert_eq!(detail.dead_text(), "?");
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }

@@ -42,6 +42,8 @@ struct OperationPage<'a> {
     stopped: Option<String>,
     /// The outcome of a redrive that has ended, or the reason why it cannot be read.
     outcome: Option<Arc<Result<PlanOutcome, String>>>,
+    /// True if the storage shows the jobs and dead letters behind the first 32.
+    shows_all: bool,
     /// The jobs that died again, each with its path, id and error.
     died: Vec<(String, String, String)>,
     may_stop: bool,
@@ -92,6 +94,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         progress: &progress,
         stopped,
         outcome,
+        shows_all: request.app.admin.shows_all_jobs(),
         died,
         may_stop: runs && access.allows(spec.verb.action(access)),
         may_inspect: access.allows(Action::Inspect),
