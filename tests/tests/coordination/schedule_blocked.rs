@@ -2,10 +2,12 @@
 //! while another thread renews its leases. In paused time on memory.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::pin::pin;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
 use jobqueue::clock::TokioClock;
 use jobqueue::runtime::TaskGate;
 use jobqueue::schedule::{CatchUp, Schedule};
@@ -13,7 +15,7 @@ use jobqueue::{JobError, Runtime, Storage, Worker};
 use jobqueue_tests::jobs::{Task, task};
 use serde::{Deserialize, Serialize};
 use tokio::task::{Id, JoinHandle};
-use tokio::time::sleep;
+use tokio::time::{advance, sleep};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -114,4 +116,32 @@ async fn schedule_whose_task_is_blocked_is_led_by_another_worker() {
         first.abort();
         second.abort();
     }
+}
+
+/// Lets time pass within a poll, as a function does that blocks its thread.
+fn block_for(time: Duration) {
+    // The first poll advances the clock.
+    let _ = pin!(advance(time)).poll(&mut Context::from_waker(Waker::noop()));
+}
+
+// review 33 b, B1: its message was made in each term again, and no later slot was reached.
+#[tokio::test(start_paused = true)]
+async fn slot_whose_message_takes_too_long_to_make_is_skipped() {
+    let storage = Storage::memory().with_runtime(Runtime::virtual_time(Arc::new(TokioClock::new())));
+    let first: Arc<OnceLock<SystemTime>> = Arc::default();
+    let blocking = Arc::clone(&first);
+    let make = move |slot: SystemTime| {
+        if *blocking.get_or_init(|| slot) == slot {
+            block_for(MINUTE * 5 / 2);
+        }
+        task("tick")
+    };
+    let schedule = Schedule::every(MINUTE).name("tick").missed(CatchUp::All(20));
+    let worker = Worker::builder(storage.clone()).handle(|_: Other| async { Ok::<_, JobError>(()) });
+    let worker = worker.schedule_with_slot(schedule, make).build().unwrap();
+    let _ = worker.run_until(sleep(45 * MINUTE)).await.unwrap();
+    let sent = ticks(&storage).await;
+    let first = Timestamp::try_from(*first.get().unwrap()).unwrap();
+    assert!(!sent.contains(&format!("schedule/tick/{first}")), "{sent:?}");
+    assert!(sent.len() >= 20, "{sent:?}");
 }

@@ -12,6 +12,7 @@ use tokio::task::{JoinHandle, block_in_place};
 use tokio::time::timeout;
 
 use super::forged::SEND;
+use super::late_answers::until;
 use super::{Bench, MINUTE, options, python};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -320,4 +321,26 @@ async fn put_back_whose_session_ends_after_its_text_was_stored_is_in_doubt() {
     });
     let error = storage.queues().update(&bench.queue, &leased.message, put_back()).await.unwrap_err();
     assert!(error.is_ambiguous() && !error.is_lease_lost(), "{error:?}");
+}
+
+// audit 33, core C1: each try without an answer stored a further copy, until the lock ended.
+#[tokio::test]
+async fn copies_whose_sends_get_no_answer_are_two_at_most() {
+    if is_excluded("locks::a_copy_comes_first_where_there_are_no_transactions") {
+        return;
+    }
+    let bench = Bench::with(json!({}), &["--sku", "Basic"]);
+    let leased = bench.leased("first").await;
+    let fault = bench.emulator.plant_with("send", "hold", json!({ "times": null }));
+    for copies in 1..=2 {
+        let putting = bench.putting_back(&leased);
+        until(|| fault.hits() == copies).await;
+        putting.abort();
+        assert!(putting.await.unwrap_err().is_cancelled());
+    }
+    let third = timeout(SOON, bench.update(&leased.message, put_back())).await.expect("nothing is sent");
+    let error = third.unwrap_err();
+    assert!(error.is_lease_lost(), "{error:?}");
+    assert_eq!(fault.hits(), 2);
+    assert_eq!(bench.count("scheduled"), 2);
 }

@@ -113,6 +113,27 @@ fn second_signal_says_what_was_done_and_what_is_left() {
     );
 }
 
+// review 33 c, B3: it said that nothing was changed.
+#[cfg(target_os = "linux")]
+#[test]
+fn second_signal_says_that_a_copy_may_have_been_sent() {
+    let sandbox = Sandbox::with_mails(0, 1);
+    let shell = rusqlite::Connection::open(sandbox.path("jobs.db")).unwrap();
+    shell.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let audit = sandbox.path("audit.ndjson");
+    let mut resend = sandbox.command(&["dead", "resend", "mails", "dead-0", "--audit-file"]);
+    let child = resend.arg(&audit).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    // The send has begun, and waits for the write lock.
+    let has_begun = || std::fs::read_to_string(&audit).is_ok_and(|text| text.contains("started"));
+    crate::workers::wait_for("the send", || has_begun().then_some(()));
+    interrupt_twice(&child);
+    let output = child.wait_with_output().unwrap();
+    let text = error_text(&output);
+    assert_eq!(output.status.code(), Some(130), "{text}");
+    let line = text.lines().last().unwrap();
+    assert!(line.ends_with(" by a second signal: the copy may have been sent"), "{text}");
+}
+
 // K51
 #[test]
 fn lists_say_what_a_limit_leaves_out() {

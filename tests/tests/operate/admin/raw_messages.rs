@@ -52,3 +52,18 @@ async fn dead_letter_that_is_no_event_is_found_as_plans_and_lists_name_it() {
     let of_sender = DeadLetterFilter::new().source(&listed.letters[0].source);
     assert_eq!(admin.redrive("tasks").filter(of_sender).run().await.unwrap().count, 1);
 }
+
+// review 33 c, B2: all of them were kept, 700 MB for 10,000.
+#[tokio::test(start_paused = true)]
+async fn dead_letters_of_a_filter_are_counted_beyond_8_mib_of_texts() {
+    let storage = in_memory();
+    storage.queue::<Task>().await.unwrap();
+    let poison = "tasks-poison".parse().unwrap();
+    storage.queues().create_queue(&poison, &Metadata::new()).await.unwrap();
+    let filling = "x".repeat(60_000);
+    let letters: Vec<_> = (100..300).map(|number| PutMessage::new(format!("{number} {filling}"))).collect();
+    assert!(storage.queues().put_all(&poison, letters.into()).await.iter().all(Result::is_ok));
+    let found = operator(&storage).dead_letters("tasks", &DeadLetterFilter::new().text("xxx")).await.unwrap();
+    assert_eq!((found.matching, found.looked_at, found.complete), (200, 200, true));
+    assert_eq!(found.letters.len(), 140, "the last of them exceeds the bound");
+}
