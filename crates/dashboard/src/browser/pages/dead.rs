@@ -19,6 +19,9 @@ use crate::browser::operations::OperationReport;
 use crate::browser::selection::Selection;
 use crate::browser::text::known;
 
+/// The most letters that are examined at each refresh of a page.
+const MAX_REFRESHED: u64 = 1_000;
+
 #[derive(Template)]
 #[template(path = "dead_queues.html")]
 struct DeadQueues {
@@ -77,9 +80,9 @@ pub(crate) async fn of_queue(request: AuthorizedRequest, fields: Fields) -> Resu
     let mut layout = Layout::new(&request, "dead", format!("Dead letters of {queue}"))
         .with_look(&look)
         .noticed(fields.text("done"));
-    // Where the storage shows every message, an id is searched among 10,000 of each state. A later page may
-    // begin at a letter that is gone.
-    if fields.exact("id").is_none() && from.is_none() {
+    // Where the storage shows every message, an id is searched among 10,000 of each state, as is a filter
+    // that matches none of the first letters. A later page may begin at a letter that is gone.
+    if fields.exact("id").is_none() && from.is_none() && found.looked_at <= MAX_REFRESHED {
         layout = layout.live(&request, &look);
     }
     let newest = found.letters.iter().filter_map(|job| job.dead.as_ref()?.inserted).max();
