@@ -11,11 +11,11 @@ use jobqueue::QueueName;
 use opentelemetry::metrics::{Counter, UpDownCounter};
 use opentelemetry::{KeyValue, StringValue};
 
-use crate::attributes::{destination, outcome_of};
+use crate::attributes::{Attributes, StorageAttributes, outcome_of};
 use crate::conventions as names;
 
-/// The maximum number of kinds in all queues together. A program has few kinds, and their number does not
-/// grow while it runs.
+/// The maximum number of kinds in all queues of a storage together. A program has few kinds, and their
+/// number does not grow while it runs.
 const MAX_KINDS: usize = 200;
 
 /// The names of outcomes. The last name stands for the outcomes of later versions of the library.
@@ -35,8 +35,8 @@ const OUTCOMES: [&str; 9] = [
 pub(crate) struct Cell {
     queue: QueueName,
     kind: Arc<str>,
-    /// The attributes for the queue and the kind.
-    attributes: [KeyValue; 2],
+    /// The attributes for the storage, the queue and the kind.
+    attributes: Attributes,
     /// The number of running handlers, and the number last passed to the instrument.
     in_flight: AtomicI64,
     flushed_in_flight: AtomicI64,
@@ -46,13 +46,13 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    fn new(queue: &QueueName, kind: &str) -> Self {
+    fn new(storage: &StorageAttributes, queue: &QueueName, kind: &str) -> Self {
         let kind = Arc::<str>::from(kind);
-        let value = StringValue::from(Arc::clone(&kind));
+        let attributes = storage.with_queue(queue, [kind_attribute(&kind)]);
         Self {
             queue: queue.clone(),
             kind,
-            attributes: [destination(queue), KeyValue::new(names::KIND, value)],
+            attributes,
             in_flight: AtomicI64::default(),
             flushed_in_flight: AtomicI64::default(),
             is_flushed: AtomicBool::default(),
@@ -60,9 +60,14 @@ impl Cell {
         }
     }
 
-    /// Returns the attributes for the queue and the kind.
-    pub(crate) fn attributes(&self) -> &[KeyValue; 2] {
+    /// Returns the attributes for the storage, the queue and the kind.
+    pub(crate) fn attributes(&self) -> &[KeyValue] {
         &self.attributes
+    }
+
+    /// Returns the attribute for the kind.
+    pub(crate) fn kind(&self) -> KeyValue {
+        kind_attribute(&self.kind)
     }
 
     /// Counts a delivery that has ended.
@@ -85,22 +90,53 @@ impl Cell {
         for (count, outcome) in self.attempts.iter().zip(OUTCOMES) {
             let count = count.swap(0, Ordering::Relaxed);
             if count > 0 {
-                let [queue, kind] = self.attributes.clone();
-                attempts.add(count, &[queue, kind, outcome_of(outcome)]);
+                let with_outcome = self.attributes.iter().cloned().chain([outcome_of(outcome)]);
+                attempts.add(count, &with_outcome.collect::<Attributes>());
             }
         }
     }
 }
 
-/// The counters of all kinds that the workers of this process handle or have run, and the states of its
-/// circuits.
+fn kind_attribute(kind: &Arc<str>) -> KeyValue {
+    KeyValue::new(names::KIND, StringValue::from(Arc::clone(kind)))
+}
+
+/// The counters of all observed storages.
 #[derive(Default)]
+pub(crate) struct StorageCells(Mutex<Vec<Arc<Cells>>>);
+
+impl StorageCells {
+    /// Returns the counters of a storage. Storages with one name share them, because their records have the
+    /// same attributes.
+    pub(crate) fn of(&self, storage: &StorageAttributes) -> Arc<Cells> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = all.iter().find(|cells| cells.storage.name() == storage.name()) {
+            return Arc::clone(found);
+        }
+        let cells = Arc::new(Cells::new(storage.clone()));
+        all.push(Arc::clone(&cells));
+        cells
+    }
+
+    /// Returns the counters of each storage.
+    pub(crate) fn all(&self) -> Vec<Arc<Cells>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// The counters of all kinds of one storage that the workers of this process handle or have run, and the
+/// states of its circuits.
 pub(crate) struct Cells {
+    storage: StorageAttributes,
     cells: RwLock<Vec<Arc<Cell>>>,
     circuits: Mutex<BTreeMap<QueueName, bool>>,
 }
 
 impl Cells {
+    fn new(storage: StorageAttributes) -> Self {
+        Self { storage, cells: RwLock::default(), circuits: Mutex::default() }
+    }
+
     /// Returns the cell of a kind that this process runs, or the shared cell if there are too many kinds.
     pub(crate) fn own(&self, queue: &QueueName, kind: &str) -> Arc<Cell> {
         if let Some(cell) = self.find(queue, kind) {
@@ -111,7 +147,7 @@ impl Cells {
         if let Some(cell) = find(&cells, queue, kind) {
             return cell;
         }
-        let cell = Arc::new(Cell::new(queue, kind));
+        let cell = Arc::new(Cell::new(&self.storage, queue, kind));
         cells.push(Arc::clone(&cell));
         cell
     }
@@ -137,10 +173,10 @@ impl Cells {
         self.circuits.lock().unwrap_or_else(PoisonError::into_inner).insert(queue.clone(), is_open);
     }
 
-    /// Returns the queues with a circuit, each with whether it is open.
-    pub(crate) fn circuits(&self) -> Vec<(KeyValue, bool)> {
+    /// Returns the attributes of each queue with a circuit, and whether the circuit is open.
+    pub(crate) fn circuits(&self) -> Vec<(Attributes, bool)> {
         let circuits = self.circuits.lock().unwrap_or_else(PoisonError::into_inner);
-        circuits.iter().map(|(queue, is_open)| (destination(queue), *is_open)).collect()
+        circuits.iter().map(|(queue, is_open)| (self.storage.with_queue(queue, None), *is_open)).collect()
     }
 
     /// Passes the counts to the instruments.
@@ -156,6 +192,8 @@ fn find(cells: &[Arc<Cell>], queue: &QueueName, kind: &str) -> Option<Arc<Cell>>
 
 #[cfg(test)]
 mod tests {
+    use jobqueue::Storage;
+
     use super::*;
 
     fn kind_of(cell: &Cell) -> &str {
@@ -164,7 +202,8 @@ mod tests {
 
     #[test]
     fn unknown_kinds_share_one_value() {
-        let (cells, queue) = (Cells::default(), QueueName::new("orders").unwrap());
+        let cells = Cells::new(StorageAttributes::of(&Storage::memory()));
+        let queue = QueueName::new("orders").unwrap();
         let other = QueueName::new("mails").unwrap();
         assert_eq!(kind_of(&cells.of(&queue, Some("order"))), names::OTHER);
         assert_eq!(kind_of(&cells.own(&queue, "order")), "order");

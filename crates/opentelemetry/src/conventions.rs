@@ -14,6 +14,8 @@ pub(crate) const OPERATION_TYPE: &str = "messaging.operation.type";
 pub(crate) const MESSAGE_ID: &str = "messaging.message.id";
 pub(crate) const MESSAGE_COUNT: &str = "messaging.batch.message_count";
 pub(crate) const ERROR_TYPE: &str = "error.type";
+pub(crate) const SERVER_ADDRESS: &str = "server.address";
+pub(crate) const SERVER_PORT: &str = "server.port";
 
 /// The system for queues on Azure Service Bus, as the conventions name it.
 pub(crate) const SERVICE_BUS: &str = "servicebus";
@@ -45,6 +47,7 @@ pub(crate) const ATTEMPT: &str = "jobqueue.job.attempt";
 pub(crate) const OUTCOME: &str = "jobqueue.outcome";
 pub(crate) const REASON: &str = "jobqueue.reason";
 pub(crate) const CAUSE: &str = "jobqueue.cause";
+pub(crate) const STORAGE_NAME: &str = "jobqueue.storage.name";
 pub(crate) const STORAGE_OPERATION: &str = "jobqueue.storage.operation";
 
 pub(crate) const QUEUE_LENGTH: &str = "jobqueue.queue.length";

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use opentelemetry::metrics::{AsyncInstrument, Counter, Histogram, Meter, ObservableGauge, UpDownCounter};
 
-use crate::cells::Cells;
+use crate::cells::StorageCells;
 use crate::conventions as names;
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Instruments {
     pub(crate) renewals: Counter<u64>,
     pub(crate) transactions: Counter<u64>,
     pub(crate) throttled: Counter<u64>,
-    /// Only [`Cells::flush`] changes this counter and the next one.
+    /// Only [`Cells::flush`](crate::cells::Cells::flush) changes this counter and the next one.
     pub(crate) attempts: Counter<u64>,
     pub(crate) in_flight: UpDownCounter<i64>,
     /// The state of circuits. Collecting it also reports the accumulated counts of jobs.
@@ -44,7 +44,7 @@ const THROTTLED: About =
     (names::STORAGE_THROTTLED, "{answer}", "Number of requests that the storage throttled.");
 
 impl Instruments {
-    pub(crate) fn new(meter: &Meter, cells: &Arc<Cells>) -> Self {
+    pub(crate) fn new(meter: &Meter, storages: &Arc<StorageCells>) -> Self {
         let seconds = |name: &'static str, boundaries: &[f64], about: &'static str| {
             let histogram = meter.f64_histogram(name).with_unit("s").with_boundaries(boundaries.to_vec());
             histogram.with_description(about).build()
@@ -69,7 +69,7 @@ impl Instruments {
             renewals: counter(meter, RENEWALS),
             transactions: counter(meter, TRANSACTIONS),
             throttled: counter(meter, THROTTLED),
-            _circuit: circuit(meter, Arc::clone(cells), attempts.clone(), in_flight.clone()),
+            _circuit: circuit(meter, Arc::clone(storages), attempts.clone(), in_flight.clone()),
             attempts,
             in_flight,
         }
@@ -81,16 +81,18 @@ impl Instruments {
 /// one would be lost.
 fn circuit(
     meter: &Meter,
-    cells: Arc<Cells>,
+    storages: Arc<StorageCells>,
     attempts: Counter<u64>,
     in_flight: UpDownCounter<i64>,
 ) -> ObservableGauge<u64> {
     let circuit = meter.u64_observable_gauge(names::CIRCUIT_STATE).with_unit("1");
     let circuit = circuit.with_description("1 while nothing is fetched because every job fails.");
     let observe = move |observer: &dyn AsyncInstrument<u64>| {
-        cells.flush(&attempts, &in_flight);
-        for (queue, is_open) in cells.circuits() {
-            observer.observe(u64::from(is_open), &[queue]);
+        for cells in storages.all() {
+            cells.flush(&attempts, &in_flight);
+            for (queue, is_open) in cells.circuits() {
+                observer.observe(u64::from(is_open), &queue);
+            }
         }
     };
     circuit.with_callback(observe).build()

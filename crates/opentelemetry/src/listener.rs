@@ -8,109 +8,89 @@ use opentelemetry::{KeyValue, StringValue};
 
 use crate::attributes::{destination, error_type, outcome_of};
 use crate::conventions as names;
-use crate::instruments::Instruments;
-use crate::shared::Shared;
+use crate::shared::Observed;
 
 /// The metrics of one storage.
 pub(crate) struct Listener {
-    shared: Arc<Shared>,
-    system: KeyValue,
+    observed: Arc<Observed>,
 }
 
 impl Listener {
-    pub(crate) fn new(shared: Arc<Shared>, system: &'static str) -> Self {
-        Self { shared, system: KeyValue::new(names::SYSTEM, system) }
+    pub(crate) fn new(observed: Arc<Observed>) -> Self {
+        Self { observed }
     }
 
     pub(crate) fn record(&self, event: &Event) {
-        let instruments = &self.shared.instruments;
+        let Observed { shared, storage, cells } = &*self.observed;
+        let instruments = &shared.instruments;
         match event {
             Event::Sent { queue, messages, failed, error, .. } => {
-                self.sent(instruments, queue, messages.saturating_sub(*failed), None);
-                self.sent(instruments, queue, *failed, Some(error.unwrap_or(names::OTHER)));
+                self.sent(queue, messages.saturating_sub(*failed), None);
+                self.sent(queue, *failed, Some(error.unwrap_or(names::OTHER)));
             }
             Event::Received { queue, messages, .. } => {
                 if *messages > 0 {
                     let name = KeyValue::new(names::OPERATION_NAME, names::RECEIVE);
-                    let attributes = [self.system.clone(), destination(queue), name];
-                    instruments.consumed.add(*messages as u64, &attributes);
+                    instruments.consumed.add(*messages as u64, &storage.with_queue(queue, [name]));
                 }
                 // Flushes here too, because a view may drop the gauge whose collection reports these counts.
-                self.shared.cells.flush(&instruments.attempts, &instruments.in_flight);
+                cells.flush(&instruments.attempts, &instruments.in_flight);
             }
-            Event::Started { job, waited, .. } => self.started(instruments, job, *waited),
+            Event::Started { job, waited, .. } => self.started(job, *waited),
             Event::Finished { job, queue, outcome, .. } => {
                 let kind = job.as_ref().map(|job| &*job.kind);
-                self.shared.cells.of(queue, kind).count(outcome.as_str());
+                cells.of(queue, kind).count(outcome.as_str());
             }
             Event::DeadLettered { queue, reason, .. } => {
                 let reason = KeyValue::new(names::REASON, bounded_reason(reason));
-                instruments.dead_letters.add(1, &[destination(queue), reason]);
+                instruments.dead_letters.add(1, &storage.with_queue(queue, [reason]));
             }
-            Event::Renewed { queue, .. } => {
-                instruments.renewals.add(1, &[destination(queue), outcome_of("renewed")]);
-            }
-            Event::NotRenewed { queue, .. } => {
-                instruments.renewals.add(1, &[destination(queue), outcome_of("failed")]);
-            }
+            Event::Renewed { queue, .. } => self.renewal(queue, "renewed"),
+            Event::NotRenewed { queue, .. } => self.renewal(queue, "failed"),
             Event::LeaseLost { queue, cause, .. } => {
                 let cause = KeyValue::new(names::CAUSE, cause.as_str());
-                instruments.lost.add(1, &[destination(queue), cause]);
+                instruments.lost.add(1, &storage.with_queue(queue, [cause]));
             }
             // Leaves the state of the circuit alone: another worker of this process may have opened it.
             Event::Listening { queue, kinds, .. } => {
-                self.shared.cells.has_circuit(queue);
+                cells.has_circuit(queue);
                 for kind in kinds {
-                    self.shared.cells.own(queue, kind);
+                    cells.own(queue, kind);
                 }
             }
-            Event::CircuitClosed { queue, .. } => self.shared.cells.circuit(queue, false),
-            Event::CircuitOpened { queue, .. } => self.shared.cells.circuit(queue, true),
-            Event::Throttled { .. } => instruments.throttled.add(1, std::slice::from_ref(&self.system)),
+            Event::CircuitClosed { queue, .. } => cells.circuit(queue, false),
+            Event::CircuitOpened { queue, .. } => cells.circuit(queue, true),
+            Event::Throttled { .. } => instruments.throttled.add(1, &storage.with(None)),
             Event::StorageRequest { operation, queue, requests, error, .. } => {
+                let operation = [KeyValue::new(names::STORAGE_OPERATION, *operation)];
                 let (queue, error) = (queue.as_ref().map(destination), error.map(error_type));
-                self.requests(instruments, operation, *requests as u64, (queue, error));
+                let attributes = storage.with(operation.into_iter().chain(queue).chain(error));
+                instruments.transactions.add(*requests as u64, &attributes);
             }
             _ => {}
         }
     }
 
-    fn requests(
-        &self,
-        instruments: &Instruments,
-        operation: &'static str,
-        requests: u64,
-        more: (Option<KeyValue>, Option<KeyValue>),
-    ) {
-        let (all, system) = (&instruments.transactions, self.system.clone());
-        let operation = KeyValue::new(names::STORAGE_OPERATION, operation);
-        match more {
-            (None, None) => all.add(requests, &[system, operation]),
-            (Some(attribute), None) | (None, Some(attribute)) => {
-                all.add(requests, &[system, operation, attribute]);
-            }
-            (Some(queue), Some(error)) => all.add(requests, &[system, operation, queue, error]),
-        }
+    fn renewal(&self, queue: &QueueName, outcome: &'static str) {
+        let attributes = self.observed.storage.with_queue(queue, [outcome_of(outcome)]);
+        self.observed.shared.instruments.renewals.add(1, &attributes);
     }
 
     /// Counts messages that were stored, or that failed with `error`.
-    fn sent(&self, instruments: &Instruments, queue: &QueueName, count: usize, error: Option<&'static str>) {
-        if count == 0 {
-            return;
-        }
-        let name = KeyValue::new(names::OPERATION_NAME, names::SEND);
-        let (system, queue) = (self.system.clone(), destination(queue));
-        match error {
-            None => instruments.sent.add(count as u64, &[system, queue, name]),
-            Some(error) => instruments.sent.add(count as u64, &[system, queue, name, error_type(error)]),
+    fn sent(&self, queue: &QueueName, count: usize, error: Option<&'static str>) {
+        if count > 0 {
+            let Observed { shared, storage, .. } = &*self.observed;
+            let name = [KeyValue::new(names::OPERATION_NAME, names::SEND)];
+            let attributes = storage.with_queue(queue, name.into_iter().chain(error.map(error_type)));
+            shared.instruments.sent.add(count as u64, &attributes);
         }
     }
 
-    fn started(&self, instruments: &Instruments, job: &JobInfo, waited: Duration) {
+    fn started(&self, job: &JobInfo, waited: Duration) {
         // Later deliveries have also waited for their turn, and for the attempts before.
         if job.attempt == 1 && job.dequeue_count <= 1 {
-            let cell = self.shared.cells.own(&job.queue, &job.kind);
-            instruments.wait.record(waited.as_secs_f64(), cell.attributes());
+            let cell = self.observed.cells.own(&job.queue, &job.kind);
+            self.observed.shared.instruments.wait.record(waited.as_secs_f64(), cell.attributes());
         }
     }
 }

@@ -13,7 +13,7 @@ use crate::attributes::{destination, error_type};
 use crate::cells::Cell;
 use crate::contexts::trace_context;
 use crate::conventions as names;
-use crate::shared::Shared;
+use crate::shared::Observed;
 
 /// The histogram of a span's duration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,8 +36,7 @@ type InFlight = ScopeGuard<Arc<Cell>, fn(Arc<Cell>)>;
 
 /// A span of OpenTelemetry, or only its measurement.
 pub(crate) struct JobSpan {
-    shared: Arc<Shared>,
-    system: &'static str,
+    observed: Arc<Observed>,
     operation: &'static str,
     queue: QueueName,
     began: Instant,
@@ -51,16 +50,14 @@ pub(crate) struct JobSpan {
 
 impl JobSpan {
     pub(crate) fn new(
-        shared: Arc<Shared>,
-        system: &'static str,
+        observed: Arc<Observed>,
         operation: &'static str,
         queue: &QueueName,
         context: Option<Context>,
     ) -> Self {
         let (queue, began) = (queue.clone(), Instant::now());
         Self {
-            shared,
-            system,
+            observed,
             operation,
             queue,
             began,
@@ -73,13 +70,8 @@ impl JobSpan {
 
     /// Returns the measurement of a receive request that has ended. The span is made at the end, and only if
     /// the request returned messages or failed: otherwise an idle worker would export spans all the time.
-    pub(crate) fn received(
-        shared: Arc<Shared>,
-        system: &'static str,
-        queue: &QueueName,
-        received: Received,
-    ) -> Self {
-        let span = Self::new(shared, system, names::RECEIVE, queue, None);
+    pub(crate) fn received(observed: Arc<Observed>, queue: &QueueName, received: Received) -> Self {
+        let span = Self::new(observed, names::RECEIVE, queue, None);
         Self { received: Some(received), measures: Measured::Operation, ..span }
     }
 
@@ -95,41 +87,35 @@ impl JobSpan {
     /// Makes the span of a receive request that has ended.
     fn make_received(&mut self, error: Option<&'static str>) {
         let Some(Received { since, messages, .. }) = self.received else { return };
-        let is_wanted = self.shared.options.receive_spans && (messages > 0 || error.is_some());
-        let Some(tracer) = self.shared.tracer.as_ref().filter(|_| is_wanted) else { return };
+        let shared = &self.observed.shared;
+        let is_wanted = shared.options.receive_spans && (messages > 0 || error.is_some());
+        let Some(tracer) = shared.tracer.as_ref().filter(|_| is_wanted) else { return };
         let mut builder = SpanBuilder::from_name(format!("{} {}", names::RECEIVE, self.queue))
             .with_kind(SpanKind::Client)
             .with_start_time(since);
-        builder.attributes = Some(vec![
-            KeyValue::new(names::SYSTEM, self.system),
+        let others = [
             destination(&self.queue),
             KeyValue::new(names::OPERATION_NAME, names::RECEIVE),
             KeyValue::new(names::OPERATION_TYPE, names::RECEIVE),
             KeyValue::new(names::MESSAGE_COUNT, messages as i64),
-        ]);
+        ];
+        builder.attributes = Some(self.observed.storage.iter().chain(others).collect());
         let parent = Context::current();
         self.context = Some(parent.with_span(builder.start_with_context(tracer, &parent)));
     }
 
     fn measure(&self, error: Option<&'static str>) {
-        let instruments = &self.shared.instruments;
+        let histogram = match self.measures {
+            Measured::None => return,
+            Measured::Process => &self.observed.shared.instruments.process_duration,
+            Measured::Operation => &self.observed.shared.instruments.operation_duration,
+        };
         let took = self.received.map_or_else(|| self.began.elapsed(), |received| received.took);
-        // Stays on the stack, because this runs several times for each job.
-        let system = KeyValue::new(names::SYSTEM, self.system);
-        let queue = destination(&self.queue);
-        let name = KeyValue::new(names::OPERATION_NAME, self.operation);
-        let of = KeyValue::new(names::OPERATION_TYPE, self.operation);
-        let (seconds, error) = (took.as_secs_f64(), error.map(error_type));
-        let (process, operation) = (&instruments.process_duration, &instruments.operation_duration);
-        match (self.measures, error) {
-            (Measured::None, _) => {}
-            (Measured::Process, None) => process.record(seconds, &[system, queue, name]),
-            (Measured::Process, Some(error)) => process.record(seconds, &[system, queue, name, error]),
-            (Measured::Operation, None) => operation.record(seconds, &[system, queue, name, of]),
-            (Measured::Operation, Some(error)) => {
-                operation.record(seconds, &[system, queue, name, of, error])
-            }
-        }
+        let is_operation = self.measures == Measured::Operation;
+        let kind = is_operation.then(|| KeyValue::new(names::OPERATION_TYPE, self.operation));
+        let others = [KeyValue::new(names::OPERATION_NAME, self.operation)];
+        let others = others.into_iter().chain(kind).chain(error.map(error_type));
+        histogram.record(took.as_secs_f64(), &self.observed.storage.with_queue(&self.queue, others));
     }
 }
 

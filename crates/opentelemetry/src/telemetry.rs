@@ -8,12 +8,13 @@ use opentelemetry::metrics::{Meter, MeterProvider};
 use opentelemetry::trace::TraceContextExt;
 use opentelemetry::{Context, InstrumentationScope};
 
-use crate::cells::Cells;
+use crate::attributes::StorageAttributes;
+use crate::cells::StorageCells;
 use crate::contexts::span_context;
-use crate::conventions::{JOBQUEUE, SCHEMA, SERVICE_BUS};
+use crate::conventions::SCHEMA;
 use crate::instruments::Instruments;
 use crate::listener::Listener;
-use crate::shared::{Options, Shared};
+use crate::shared::{Observed, Options, Shared};
 use crate::tracer::JobTracer;
 
 /// Makes the spans and metrics of storages, queues and workers. Cheap to clone.
@@ -48,12 +49,18 @@ impl Telemetry {
 
     /// Returns the storage with spans and metrics for its queues and workers. Call this once, before creating
     /// queues and workers from the storage. A storage that is observed twice is measured twice.
+    ///
+    /// Spans and metrics name the storage by its [description](Storage::description), so that queues of one
+    /// name in two storages are two series. The metrics of storages with the same description, such as two in
+    /// memory, are summed.
     #[must_use]
     pub fn observe(&self, storage: Storage) -> Storage {
-        let is_service_bus = storage.description().starts_with("servicebus");
-        let system = if is_service_bus { SERVICE_BUS } else { JOBQUEUE };
-        let tracer = JobTracer::new(Arc::clone(&self.shared), system);
-        let listener = Listener::new(Arc::clone(&self.shared), system);
+        let attributes = StorageAttributes::of(&storage);
+        let cells = self.shared.storages.of(&attributes);
+        let observed = Observed { shared: Arc::clone(&self.shared), storage: attributes, cells };
+        let observed = Arc::new(observed);
+        let tracer = JobTracer::new(Arc::clone(&observed));
+        let listener = Listener::new(observed);
         storage.with_tracer(Arc::new(tracer)).on_event(move |event| listener.record(event))
     }
 
@@ -161,13 +168,13 @@ impl TelemetryBuilder {
     pub fn build(self) -> Telemetry {
         let meter = self.meter.unwrap_or_else(|| global::meter_with_scope(scope()));
         let tracer = || self.tracer.unwrap_or_else(|| global::tracer_with_scope(scope()));
-        let cells = Arc::new(Cells::default());
+        let storages = Arc::new(StorageCells::default());
         let shared = Shared {
             tracer: self.spans.then(tracer),
-            instruments: Instruments::new(&meter, &cells),
+            instruments: Instruments::new(&meter, &storages),
             meter,
             options: self.options,
-            cells,
+            storages,
         };
         Telemetry { shared: Arc::new(shared) }
     }

@@ -10,7 +10,7 @@ use opentelemetry::{Context, KeyValue, StringValue};
 use crate::attributes::{destination, plain, plain_shared};
 use crate::contexts::span_context;
 use crate::conventions as names;
-use crate::shared::Shared;
+use crate::shared::Observed;
 use crate::span::{JobSpan, Measured, Received};
 
 /// The maximum number of links of a span, which is the default limit of the SDK.
@@ -18,21 +18,20 @@ const MAX_LINKS: usize = 128;
 
 /// Starts the spans of one storage.
 pub(crate) struct JobTracer {
-    shared: Arc<Shared>,
-    system: &'static str,
+    observed: Arc<Observed>,
 }
 
 impl JobTracer {
-    pub(crate) fn new(shared: Arc<Shared>, system: &'static str) -> Self {
-        Self { shared, system }
+    pub(crate) fn new(observed: Arc<Observed>) -> Self {
+        Self { observed }
     }
 
     /// Starts a span, or only its measurement if no spans are made.
     fn span(&self, operation: &'static str, queue: &QueueName, shape: impl FnOnce() -> Shape) -> JobSpan {
-        let context = self.shared.tracer.as_ref().map(|tracer| {
+        let context = self.observed.shared.tracer.as_ref().map(|tracer| {
             let Shape { kind, parent, links, id, messages, more } = shape();
-            let mut attributes = Vec::with_capacity(8);
-            attributes.push(KeyValue::new(names::SYSTEM, self.system));
+            let mut attributes = Vec::with_capacity(12);
+            attributes.extend(self.observed.storage.iter());
             attributes.push(destination(queue));
             attributes.push(KeyValue::new(names::OPERATION_NAME, operation));
             attributes.push(KeyValue::new(names::OPERATION_TYPE, operation));
@@ -49,7 +48,7 @@ impl JobTracer {
             let span = builder.start_with_context(tracer, &parent);
             parent.with_span(span)
         });
-        JobSpan::new(Arc::clone(&self.shared), self.system, operation, queue, context)
+        JobSpan::new(Arc::clone(&self.observed), operation, queue, context)
     }
 
     fn send(
@@ -72,10 +71,10 @@ impl JobTracer {
         sender: Option<(TraceContext, Option<&str>)>,
         is_first: bool,
     ) -> JobSpan {
-        let cell = self.shared.cells.own(&job.queue, &job.kind);
+        let cell = self.observed.cells.own(&job.queue, &job.kind);
         let shape = || {
             let sender = sender.map(|(context, state)| span_context(context, state, true));
-            let is_child = is_first && !self.shared.options.always_linked;
+            let is_child = is_first && !self.observed.shared.options.always_linked;
             // Ignores the current context: if the worker was started in a span, that span is not the job's
             // parent.
             let (parent, links) = match sender {
@@ -83,12 +82,11 @@ impl JobTracer {
                 Some(sender) => (Context::new(), vec![Link::with_context(sender)]),
                 None => (Context::new(), Vec::new()),
             };
-            let [_, kind] = cell.attributes();
             Shape {
                 parent: Some(parent),
                 links,
                 id: Some(plain_shared(&job.id)),
-                more: [Some(kind.clone()), Some(KeyValue::new(names::ATTEMPT, i64::from(job.attempt)))],
+                more: [Some(cell.kind()), Some(KeyValue::new(names::ATTEMPT, i64::from(job.attempt)))],
                 ..Shape::of(SpanKind::Consumer)
             }
         };
@@ -142,7 +140,7 @@ impl Tracer for JobTracer {
             Step::Send { queue, id, messages, created, .. } => self.send(queue, id, messages, created),
             Step::Receive { queue, since, took, messages, .. } => {
                 let received = Received { since, took, messages };
-                JobSpan::received(Arc::clone(&self.shared), self.system, queue, received)
+                JobSpan::received(Arc::clone(&self.observed), queue, received)
             }
             Step::Process { job, sender, tracestate, is_first, .. } => {
                 self.process(job, sender.map(|sender| (sender, tracestate)), is_first)
@@ -157,6 +155,6 @@ impl Tracer for JobTracer {
     }
 
     fn keeps_log_spans(&self) -> bool {
-        self.shared.options.log_spans
+        self.observed.shared.options.log_spans
     }
 }
