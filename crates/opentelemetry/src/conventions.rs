@@ -51,6 +51,9 @@ pub(crate) const STORAGE_NAME: &str = "jobqueue.storage.name";
 pub(crate) const STORAGE_OPERATION: &str = "jobqueue.storage.operation";
 
 pub(crate) const QUEUE_LENGTH: &str = "jobqueue.queue.length";
+pub(crate) const QUEUE_WAITING: &str = "jobqueue.queue.waiting";
+pub(crate) const QUEUE_DELAYED: &str = "jobqueue.queue.delayed";
+pub(crate) const QUEUE_BACKING_OFF: &str = "jobqueue.queue.backing_off";
 pub(crate) const QUEUE_OLDEST: &str = "jobqueue.queue.oldest_age";
 pub(crate) const QUEUE_DEAD_LETTERS: &str = "jobqueue.queue.dead_letters";
 pub(crate) const QUEUE_PAUSED: &str = "jobqueue.queue.paused";

@@ -5,4 +5,5 @@
 mod conventions;
 mod metrics;
 mod spans;
+mod storages;
 mod support;

@@ -10,15 +10,7 @@ use jobqueue::storage::{Operation, PutMessage};
 use jobqueue::{Context, JobError, Runtime, SendOptions, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 
-use crate::support::{Invoice, Kept, Order, value, worker};
-
-/// Returns the sum of the data points that have all these attributes.
-fn sum(kept: &Kept, name: &str, wanted: &[(&str, &str)]) -> f64 {
-    let fits = |attributes: &[opentelemetry::KeyValue]| {
-        wanted.iter().all(|(key, is)| value(attributes, key).as_deref() == Some(*is))
-    };
-    kept.points(name).iter().filter(|(attributes, _)| fits(attributes)).map(|(_, value)| value).sum()
-}
+use crate::support::{Invoice, Kept, Order, sum, value, worker};
 
 #[tokio::test(start_paused = true)]
 async fn life_of_jobs_is_counted_and_measured() {
@@ -205,6 +197,43 @@ async fn gauges_show_length_and_age_and_no_unread_queue_as_empty() {
     watch.abort();
 }
 
+// D42
+#[tokio::test(start_paused = true)]
+async fn gauges_show_each_state_of_jobs_and_nothing_that_is_not_known() {
+    let kept = Kept::new();
+    let telemetry = kept.builder().build();
+    let faults = Faulty::new(&Storage::memory());
+    let storage = telemetry.observe(faults.storage());
+    let orders = storage.queue::<Order>().await.unwrap();
+    let delayed = SendOptions::new().delay(Duration::from_secs(3_600));
+    orders.send(&Order { number: 0 }).with(delayed).await.unwrap();
+    for number in 0..40 {
+        orders.send(&Order { number }).await.unwrap();
+    }
+    let watch = tokio::spawn(telemetry.watch_queues(&storage, &["orders"], Duration::from_secs(10)).unwrap());
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let gauge = |state: &str| sum(&kept, &format!("jobqueue.queue.{state}"), &[]);
+    assert_eq!(gauge("length"), 41.0);
+    assert_eq!(gauge("waiting"), 40.0);
+    assert_eq!(gauge("delayed"), 1.0);
+    assert_eq!(gauge("backing_off"), 0.0);
+    assert_eq!(
+        kept.points("jobqueue.queue.backing_off").len(),
+        1,
+        "none of them backs off, and that is known"
+    );
+    // Then the storage does not count, and a peek shows 32 of the 40.
+    faults.on(Operation::QueueProperties, |_| {
+        Some(Fault::Refuse(jobqueue::storage::StoreErrorKind::Unsupported))
+    });
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    for state in ["length", "waiting", "delayed", "backing_off"] {
+        assert!(kept.points(&format!("jobqueue.queue.{state}")).is_empty(), "{state}: unknown is not zero");
+    }
+    assert_eq!(kept.points("jobqueue.queue.paused").len(), 1);
+    watch.abort();
+}
+
 // Its age was its delay right away, and an alert fired.
 #[tokio::test(start_paused = true)]
 async fn age_of_a_delayed_job_counts_since_it_was_due() {
@@ -278,6 +307,7 @@ async fn messages_of_other_programs_cannot_create_series() {
     drop(worker(&storage).handle(handler).build().unwrap().run_until_idle().await.unwrap());
     let allowed: BTreeSet<&str> = [
         "messaging.system",
+        "jobqueue.storage.name",
         "messaging.destination.name",
         "messaging.operation.name",
         "messaging.operation.type",

@@ -155,6 +155,14 @@ pub fn value(attributes: &[KeyValue], key: &str) -> Option<String> {
     })
 }
 
+/// Returns the sum of the data points that have all these attributes.
+pub fn sum(kept: &Kept, name: &str, wanted: &[(&str, &str)]) -> f64 {
+    let fits = |attributes: &[KeyValue]| {
+        wanted.iter().all(|(key, is)| value(attributes, key).as_deref() == Some(*is))
+    };
+    kept.points(name).iter().filter(|(attributes, _)| fits(attributes)).map(|(_, value)| value).sum()
+}
+
 /// Finished spans, in the order of their ends.
 pub struct Spans(pub Vec<SpanData>);
 
