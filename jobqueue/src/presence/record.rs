@@ -184,6 +184,9 @@ pub struct Counters {
     pub cancelled: u64,
     /// Deliveries with another outcome: released, duplicates, lost leases.
     pub other: u64,
+    /// The [other](Self::other) deliveries whose lease was lost.
+    #[serde(default)]
+    pub lease_lost: u64,
     /// The sum of the run times of all handlers, in seconds.
     pub run_seconds: f64,
     /// The number of run times up to each bound of [`HISTOGRAM_BOUNDS`], and above the last bound.
@@ -200,6 +203,7 @@ impl Counters {
             dead_lettered: 0,
             cancelled: 0,
             other: 0,
+            lease_lost: 0,
             run_seconds: 0.0,
             run_times: vec![0; HISTOGRAM_BOUNDS.len() + 1],
         }

@@ -285,7 +285,10 @@ impl TrackedRuns {
                 counters.dead_lettered += 1;
                 counters.cancelled += u64::from(*reason == Reason::CANCELLED);
             }
-            _ => counters.other += 1,
+            outcome => {
+                counters.other += 1;
+                counters.lease_lost += u64::from(matches!(outcome, Outcome::LeaseLost));
+            }
         }
         if !ran.is_zero() {
             let ran = ran.as_secs_f64();

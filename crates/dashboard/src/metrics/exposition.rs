@@ -109,13 +109,14 @@ fn workers(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
 }
 
 fn totals(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
-    let outcomes: [(&str, Figure<KindTotals, u64>); 5] = [
+    let outcomes: [(&str, Figure<KindTotals, u64>); 6] = [
         ("completed", |totals| totals.completed),
         ("retried", |totals| totals.retried),
         // A cancelled job is dead-lettered without a failed attempt.
         ("dead_lettered", |totals| totals.dead_lettered.saturating_sub(totals.cancelled)),
         ("cancelled", |totals| totals.cancelled),
-        ("other", |totals| totals.other),
+        ("lease_lost", |totals| totals.lease_lost),
+        ("other", |totals| totals.other.saturating_sub(totals.lease_lost)),
     ];
     let deliveries = snapshot.totals.iter().flat_map(|(queue, kind, totals)| {
         outcomes.into_iter().map(move |(name, count)| ([queue, kind, name], count(totals)))

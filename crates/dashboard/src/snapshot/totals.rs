@@ -50,6 +50,8 @@ pub struct KindTotals {
     pub cancelled: u64,
     /// Deliveries that ended otherwise.
     pub other: u64,
+    /// The [other](Self::other) deliveries whose lease was lost.
+    pub lease_lost: u64,
     /// The sum of the run times of all handlers, in seconds.
     pub run_seconds: f64,
     /// The number of run times in each class of [`HISTOGRAM_BOUNDS`], and above the last bound.
@@ -175,6 +177,7 @@ impl From<&Counters> for KindTotals {
             dead_lettered: counters.dead_lettered,
             cancelled: counters.cancelled,
             other: counters.other,
+            lease_lost: counters.lease_lost,
             run_seconds: counters.run_seconds,
             run_times,
         }
@@ -188,6 +191,7 @@ impl KindTotals {
         self.dead_lettered += more.dead_lettered;
         self.cancelled += more.cancelled;
         self.other += more.other;
+        self.lease_lost += more.lease_lost;
         self.run_seconds += more.run_seconds;
         self.run_times.iter_mut().zip(more.run_times).for_each(|(to, more)| *to += more);
     }
@@ -202,6 +206,7 @@ impl KindTotals {
             dead_lettered: self.dead_lettered.saturating_sub(before.dead_lettered),
             cancelled: self.cancelled.saturating_sub(before.cancelled),
             other: self.other.saturating_sub(before.other),
+            lease_lost: self.lease_lost.saturating_sub(before.lease_lost),
             run_seconds: (self.run_seconds - before.run_seconds).max(0.0),
             run_times,
         }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use jobqueue::JobError;
 use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::{Context, JobError};
 use jobqueue_admin::{AccessLevel, Admin, JobReference};
 use jobqueue_dashboard::metrics::{self, ALL, Kind};
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -237,6 +237,36 @@ async fn cancelled_jobs_are_counted_apart_from_other_dead_letters() {
     assert_eq!(report.unwrap().dead_lettered, 2);
     for outcome in ["cancelled", "dead_lettered"] {
         let line = format!(r#"jobqueue_deliveries_total{{queue="tasks",kind="task",outcome="{outcome}"}} 1"#);
+        assert!(text.contains(&line), "{text}");
+    }
+}
+
+// D45
+#[tokio::test(start_paused = true)]
+async fn lost_leases_are_counted_apart_from_other_deliveries() {
+    let storage = in_memory();
+    let router = metrics::router(admin(&storage));
+    get(&router, "/metrics").await;
+    send(&storage, 1).await;
+    let cleared = storage.clone();
+    let handler = move |_: Task, ctx: Context| {
+        let cleared = cleared.clone();
+        async move {
+            cleared.queue::<Task>().await.unwrap().clear().await.unwrap();
+            ctx.token().cancelled().await;
+            Ok::<(), JobError>(())
+        }
+    };
+    let running = present(&storage).handle(handler).build().unwrap().run_until(after(60));
+    let scraping = async {
+        after(55).await;
+        get(&router, "/metrics").await.2
+    };
+    let (report, text) = tokio::join!(running, scraping);
+    assert_eq!(report.unwrap().lease_lost, 1);
+    for (outcome, count) in [("lease_lost", 1), ("other", 0), ("completed", 0)] {
+        let line =
+            format!(r#"jobqueue_deliveries_total{{queue="tasks",kind="task",outcome="{outcome}"}} {count}"#);
         assert!(text.contains(&line), "{text}");
     }
 }

@@ -128,6 +128,20 @@ fn alerts_name_their_storage_and_pass_it_to_their_commands() {
     assert!(commands > 8 && summaries == rules.matches("- alert: ").count(), "{commands} {summaries}");
 }
 
+// D45
+#[test]
+fn each_alert_links_to_the_section_of_the_guide_that_names_it() {
+    let guide = fs::read_to_string(home().join("../../jobqueue/src/docs/scaling.md")).unwrap();
+    let (_, section) = guide.split_once("\n## The alerts\n").unwrap();
+    let (section, _) = section.split_once("\n# ").unwrap();
+    let link = "/jobqueue/src/docs/scaling.md#the-alerts'";
+    for rule in alert_rules().split("- alert: ").skip(1) {
+        let name = rule.lines().next().unwrap();
+        assert!(rule.lines().any(|line| line.contains("runbook_url: ") && line.ends_with(link)), "{name}");
+        assert!(section.contains(&format!("`{name}`")), "{name} is not in the guide");
+    }
+}
+
 /// A scrape that fails ends the series: a `for` over them would begin anew each time.
 #[test]
 fn rules_that_hold_for_a_time_bridge_failed_scrapes() {
