@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use axum::Router;
+use axum::extract::ConnectInfo;
 use axum::serve::Listener;
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -22,12 +23,13 @@ pub(crate) async fn serve(mut listener: TcpListener, router: Router, stop: &Canc
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
     let connections = GracefulShutdown::new();
     loop {
-        let (stream, _) = tokio::select! {
+        let (stream, peer) = tokio::select! {
             // Sleeps for a second if a connection cannot be accepted.
             accepted = Listener::accept(&mut listener) => accepted,
             () = stop.cancelled() => break,
         };
-        let service = TowerToHyperService::new(router.clone());
+        // The dashboard logs the address of a refused login.
+        let service = TowerToHyperService::new(router.clone().layer(Extension(ConnectInfo(peer))));
         let connection = http.serve_connection(TokioIo::new(stream), service);
         // An error is the client's: it has closed the connection, or does not send HTTP.
         tokio::spawn(connections.watch(connection));

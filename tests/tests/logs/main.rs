@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used)] // A helper that fails fails its test.
 
 mod azure;
+mod dashboard;
 mod library;
 mod telemetry;

@@ -12,6 +12,7 @@ use crate::browser::access::Resolver;
 use crate::browser::basic_auth::Logins;
 use crate::browser::cached::Reads;
 use crate::browser::links::Links;
+use crate::browser::log::LogLimit;
 use crate::browser::looks::Looks;
 use crate::browser::operations::Operations;
 use crate::browser::redact::Redactor;
@@ -27,6 +28,8 @@ pub(crate) struct App {
     pub(crate) redactor: Redactor,
     pub(crate) links: Links,
     pub(crate) logins: Logins,
+    pub(crate) refused_logins: LogLimit,
+    pub(crate) payload_reads: LogLimit,
     /// True if the `Host` of a request must name this machine.
     pub(crate) local_only: bool,
     pub(crate) looks: Arc<Looks>,

@@ -60,6 +60,13 @@ impl Logins {
         !self.users.is_empty() || self.token.is_some() && !has_access_function
     }
 
+    /// Returns the name of the user that a request names, with any password; `None` if there is no such user.
+    pub(crate) fn named(&self, headers: &HeaderMap) -> Option<&str> {
+        let given = basic(headers)?;
+        let name = given.split(|byte| *byte == b':').next()?;
+        self.users.iter().map(|login| &*login.user).find(|user| user.as_bytes() == name)
+    }
+
     /// Returns the view of the user who sends the request; `None` without a valid name and password. The
     /// comparison takes the same time wherever a wrong password differs.
     pub(crate) fn view(&self, admin: &Admin, parts: &Parts) -> Option<Admin> {

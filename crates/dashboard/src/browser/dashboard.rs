@@ -17,6 +17,7 @@ use crate::browser::app::App;
 use crate::browser::basic_auth::Logins;
 use crate::browser::cached::Reads;
 use crate::browser::links::{LinkTemplate, Links};
+use crate::browser::log::LogLimit;
 use crate::browser::looks::Looks;
 use crate::browser::operations::Operations;
 use crate::browser::redact::{Redactor, Shown};
@@ -240,6 +241,8 @@ impl Dashboard {
             redactor,
             links,
             logins,
+            refused_logins: LogLimit::default(),
+            payload_reads: LogLimit::default(),
             local_only,
             looks,
             reads,

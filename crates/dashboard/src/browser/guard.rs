@@ -15,7 +15,7 @@ use jobqueue_admin::Admin;
 use crate::browser::app::{App, AuthorizedRequest, Joined, Place};
 use crate::browser::base::base;
 use crate::browser::page_error::PageError;
-use crate::browser::{json, origin};
+use crate::browser::{json, log, origin};
 
 /// The headers of every response. Pages load nothing from other hosts, run only scripts that are files of the
 /// dashboard, and cannot be framed.
@@ -41,6 +41,7 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
         admitted.place = parts.extensions.get::<Arc<Joined>>().map(|joined| place(joined, app, &parts));
         admitted
     });
+    log_refusal(app, admitted.as_ref().err(), &parts);
     respond(admitted, parts, body, next).await
 }
 
@@ -49,7 +50,18 @@ pub(crate) async fn guard(State(app): State<Arc<App>>, request: Request, next: N
 pub(crate) async fn guard_all(State(joined): State<Arc<Joined>>, request: Request, next: Next) -> Response {
     let (parts, body) = request.into_parts();
     let admitted = admit_to_any(&joined, &parts);
+    if let Some((_, app)) = joined.0.first() {
+        log_refusal(app.current(), admitted.as_ref().err(), &parts);
+    }
     respond(admitted, parts, body, next).await
+}
+
+/// Logs a refusal of credentials. A browser sends its first request without any, and is asked for them.
+fn log_refusal(app: &App, refusal: Option<&Response>, parts: &Parts) {
+    let is_unauthorized = refusal.is_some_and(|refusal| refusal.status() == StatusCode::UNAUTHORIZED);
+    if is_unauthorized && parts.headers.contains_key(AUTHORIZATION) {
+        log::refused_login(app, parts);
+    }
 }
 
 /// Passes on an admitted request, or responds with the refusal.
@@ -64,14 +76,7 @@ async fn respond<A: Clone + Send + Sync + 'static>(
             parts.extensions.insert(admitted);
             next.run(Request::from_parts(parts, body)).await
         }
-        Err(refusal) => {
-            let is_unauthorized = refusal.status() == StatusCode::UNAUTHORIZED;
-            if is_unauthorized && parts.headers.contains_key(AUTHORIZATION) {
-                let path = parts.uri.path().escape_debug();
-                tracing::warn!(%path, "refused a wrong name, password or token");
-            }
-            refusal
-        }
+        Err(refusal) => refusal,
     };
     set_headers(response.headers_mut());
     response

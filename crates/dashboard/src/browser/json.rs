@@ -10,6 +10,7 @@ use serde_json::json;
 use super::app::AuthorizedRequest;
 use super::fields::{Fields, Given};
 use super::job_selection::JobSelection;
+use super::log;
 use super::pages::dead::letters;
 use super::pages::job::reference;
 use super::pages::jobs::listed_state;
@@ -66,6 +67,7 @@ pub(crate) async fn workers(request: AuthorizedRequest, _: Fields) -> Document {
 pub(crate) async fn peek(request: AuthorizedRequest, fields: Fields) -> Document {
     require_texts(&request)?;
     let queue = fields.required("queue")?;
+    log::payloads_read(&request, "/api/peek", queue);
     document(&*request.app.reads.get(queue, request.app.admin.peek(queue)).await?)
 }
 
@@ -84,6 +86,7 @@ pub(crate) async fn jobs(request: AuthorizedRequest, fields: Fields) -> Document
         .given(limit, JobFilter::limit)
         .given(fields.exact("id"), |filter, id| filter.ids([id]))
         .given(fields.exact("source"), JobFilter::source);
+    log::payloads_read(&request, "/api/jobs", queue);
     // Not cached, because each mark is read once, and a thousand jobs may be large.
     document(&request.app.reads.get_once(request.app.admin.jobs(queue, state, &filter)).await?)
 }
@@ -99,6 +102,7 @@ pub(crate) async fn groups(request: AuthorizedRequest, fields: Fields) -> Docume
 pub(crate) async fn dead(request: AuthorizedRequest, fields: Fields) -> Document {
     require_texts(&request)?;
     let (queue, selection) = (fields.required("queue")?, Selection::read(&fields, &request.app.redactor)?);
+    log::payloads_read(&request, "/api/dead", queue);
     document(&*letters(&request, queue, &selection, fields.text("from")).await?)
 }
 
@@ -107,7 +111,11 @@ pub(crate) async fn job(request: AuthorizedRequest, fields: Fields) -> Document 
     require_texts(&request)?;
     let job = reference(&fields)?;
     let key = format!("{job:?}");
-    document(&*request.app.reads.get(&key, request.app.admin.explain(&job)).await?)
+    let found = request.app.reads.get(&key, request.app.admin.explain(&job)).await?;
+    if let Some(message) = &found.message {
+        log::payload_read(&request, &message.reference());
+    }
+    document(&*found)
 }
 
 /// The jobs that have ended, if workers keep a journal.

@@ -17,6 +17,7 @@ mod joined;
 mod json;
 mod links;
 mod live;
+mod log;
 mod looks;
 mod operation_spec;
 mod operations;

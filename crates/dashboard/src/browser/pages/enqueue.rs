@@ -9,6 +9,7 @@ use super::rows::job_path;
 use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
+use crate::browser::log;
 use crate::browser::text::line;
 
 /// The maximum size of a payload that is copied into the form.
@@ -76,6 +77,7 @@ async fn copied(request: &AuthorizedRequest, fields: &Fields) -> Result<Option<C
     let message = found.message.as_ref().filter(|message| message.payload.bytes() <= MAX_COPIED_BYTES);
     let message = message
         .ok_or_else(|| PageError::missing("there is no such message, or it is too large for a form"))?;
+    log::payload_read(request, &message.reference());
     let payload = request.app.reads.get_once(request.app.admin.payload(message)).await?;
     let RawPayload::Json(payload) = payload else {
         return Err(PageError::invalid("the payload is not JSON, so a form cannot hold it"));

@@ -14,6 +14,7 @@ use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
 use crate::browser::links::trace_id;
+use crate::browser::log;
 use crate::browser::looks::Look;
 use crate::browser::redact::Field;
 use crate::browser::text::{Timed, When, amount, beginning, block, error_text, indented, line};
@@ -284,6 +285,9 @@ async fn contents(
     wanted: bool,
 ) -> (Option<Content>, Option<Content>) {
     let Some(job) = job else { return (None, None) };
+    if wanted {
+        log::payload_read(request, &job.reference());
+    }
     let admin = &request.app.admin;
     let read = wanted.then(|| admin.payload(job));
     let payload = content(request, job, Field::Payload, &job.payload, read).await;
