@@ -86,8 +86,10 @@ impl Dashboard {
     }
 
     jobqueue_storage::setters! {
-        /// Calls `resolve` for the operator and the rights of each request. The function can read the headers
-        /// and the extensions, into which layers of the embedding program put verified users.
+        /// Calls `resolve` for the operator and the rights of each request. The function reads the extensions,
+        /// into which layers of the embedding program put verified users. It can read headers too, but any
+        /// client can send any header: believe only a header that the proxy in front removes from the requests
+        /// of clients and sets itself, and only if clients reach this program through that proxy alone.
         access(resolve: impl Fn(&Parts) -> Access + Send + Sync + 'static) => resolver =
             Resolver::new(resolve);
     }
