@@ -12,7 +12,7 @@ use crate::browser::access::Resolver;
 use crate::browser::basic_auth::Logins;
 use crate::browser::cached::Reads;
 use crate::browser::links::Links;
-use crate::browser::log::LogLimit;
+use crate::browser::log_limit::LogLimit;
 use crate::browser::looks::Looks;
 use crate::browser::operations::Operations;
 use crate::browser::redact::Redactor;

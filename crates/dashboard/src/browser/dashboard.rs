@@ -17,7 +17,7 @@ use crate::browser::app::App;
 use crate::browser::basic_auth::Logins;
 use crate::browser::cached::Reads;
 use crate::browser::links::{LinkTemplate, Links};
-use crate::browser::log::LogLimit;
+use crate::browser::log_limit::LogLimit;
 use crate::browser::looks::Looks;
 use crate::browser::operations::Operations;
 use crate::browser::redact::{Redactor, Shown};

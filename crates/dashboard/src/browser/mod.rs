@@ -18,6 +18,7 @@ mod json;
 mod links;
 mod live;
 mod log;
+mod log_limit;
 mod looks;
 mod operation_spec;
 mod operations;
