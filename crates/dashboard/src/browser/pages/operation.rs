@@ -73,8 +73,8 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         (Verb::Redrive(_), Some(report)) => Some(outcome_of(&request, &operation.id, report).await),
         _ => None,
     };
-    let stopped = report.and_then(|report| report.stopped.as_deref());
-    let stopped = stopped.map(|why| shown(&request, &spec.queue, "", Field::Error, why));
+    let error = |text: &str| shown(&request, &spec.queue, "", Field::Error, text);
+    let stopped = report.and_then(|report| report.stopped.as_deref()).map(error);
     let known = outcome.as_deref().and_then(|outcome| outcome.as_ref().ok());
     let died = known.map(|outcome| died_again(&request, &spec.queue, outcome)).unwrap_or_default();
     let skipped = report.into_iter().flat_map(|report| &report.skipped).take(MAX_NAMED);
@@ -88,9 +88,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         errors: ErrorRow::all(&request, &spec.queue, &spec.selection, errors),
         more_errors: ErrorRow::unshown(errors),
         ungrouped: report.map_or(0, |report| report.ungrouped),
-        skipped: skipped
-            .map(|job| (job, shown(&request, &spec.queue, "", Field::Error, &job.error)))
-            .collect(),
+        skipped: skipped.map(|job| (job, error(&job.error))).collect(),
         progress: &progress,
         stopped,
         outcome,
