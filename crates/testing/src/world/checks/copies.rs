@@ -35,15 +35,11 @@ impl Job<'_> {
         let mut puts = self.puts().into_iter().filter(|put| !put.is_refused()).peekable();
         let mut stored: Vec<Put<'_>> = Vec::new();
         let (mut count, mut sends, mut letters) = (0, 0, 0);
-        // Whoever got no answer puts the message again, also if the first one is gone by then.
-        let mut unanswered = false;
+        let mut removed: Vec<Put<'_>> = Vec::new();
         for entry in self.entries.iter().take_while(|entry| entry.number < before) {
             match &entry.fact {
                 Fact::SendBegan { .. } => sends += 1,
-                Fact::Deleted { queue } => {
-                    let removed = remove(&mut stored, queue, entry.number);
-                    unanswered |= removed.is_some_and(|put| !put.is_acknowledged_before(before));
-                }
+                Fact::Deleted { queue } => removed.extend(remove(&mut stored, queue, entry.number)),
                 // The storage moves the message to its own dead-letter queue.
                 Fact::Changed { operation: Operation::DeadLetter, .. } => {
                     letters += 1;
@@ -63,7 +59,11 @@ impl Job<'_> {
                     || !other.is_acknowledged_before(entry.number)
                     || self.was_disturbed(other.began.number, entry.number)
             };
-            if unanswered || stored.iter().any(explains) {
+            // Whoever got no answer, or could not record it, puts the message again, also if the first one is
+            // gone by then.
+            let is_unrecorded =
+                |put: &Put<'_>| !put.is_acknowledged_before(before) || self.is_unrecorded(put, entry.number);
+            if removed.iter().any(is_unrecorded) || stored.iter().any(explains) {
                 return true;
             }
             stored.push(put);
@@ -81,7 +81,8 @@ impl Job<'_> {
                     let is_own = |put: &&mut Put<'_>| {
                         put.answer.is_none() && put.began.node == entry.node && *put.queue == **queue
                     };
-                    if let Some(put) = puts.iter_mut().find(is_own) {
+                    // A process that died without an answer may live again and put the message again.
+                    if let Some(put) = puts.iter_mut().rev().find(is_own) {
                         put.answer = Some((entry.number, *verdict));
                     }
                 }
@@ -89,6 +90,27 @@ impl Job<'_> {
             }
         }
         puts
+    }
+
+    /// Returns whether the process of an answered put was stopped, or a call of it failed, before the send
+    /// returned. The slot of a schedule is recorded before the next one is put.
+    fn is_unrecorded(&self, put: &Put<'_>, before: usize) -> bool {
+        let Some((answered, _)) = put.answer else { return true };
+        let schedule = self.id.strip_prefix("schedule/").and_then(|slot| slot.rsplit_once('/'));
+        let is_next_slot = |entry: &Entry| {
+            let of = entry.job.as_deref().and_then(|id| id.strip_prefix("schedule/"));
+            let of = of.and_then(|slot| slot.rsplit_once('/')).zip(schedule);
+            of.is_some_and(|((of, slot), (own, own_slot))| of == own && slot != own_slot)
+        };
+        let mut own = self.entries_between(answered, before).filter(|entry| entry.node == put.began.node);
+        let is_stopped = own.find_map(|entry| match &entry.fact {
+            Fact::Incident(disturbance) if disturbance.stops() => Some(true),
+            Fact::Fault { operation, .. } if *operation != Operation::Get => Some(true),
+            Fact::Sent { .. } if entry.job.as_ref() == Some(self.id) => Some(false),
+            Fact::PutBegan { .. } if is_next_slot(entry) => Some(false),
+            _ => None,
+        });
+        is_stopped.unwrap_or(false)
     }
 
     /// Returns whether, between two entries, a process of this job was stopped, ended without its deliveries,

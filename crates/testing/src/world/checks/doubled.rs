@@ -154,6 +154,7 @@ fn keeps_its_letter(job: &Job<'_>) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use jobqueue::Reason;
@@ -320,5 +321,40 @@ mod tests {
         assert!(findings_of_two_puts(Verdict::Acknowledged, Some(killed())).is_empty());
         let found = findings_of_two_puts(Verdict::Acknowledged, None);
         assert_eq!(found[0].what, "a job ran twice without a cause");
+    }
+
+    /// Returns the findings about the slot of a schedule that is put, runs to its end, and is put again.
+    fn findings_of_two_slots(after_the_put: Vec<(&'static str, Fact)>) -> Vec<Finding> {
+        let put = || {
+            let (queue, verdict) = (Arc::<str>::from("ticks"), Verdict::Acknowledged);
+            [Fact::PutBegan { queue: Arc::clone(&queue) }, Fact::Put { queue, verdict, expires: None }]
+        };
+        let run = |run| {
+            let inserted = SystemTime::UNIX_EPOCH + Duration::from_secs(run);
+            let began = Fact::RunBegan { run, inserted, delivery: 1, attempt: 1, max_attempts: 3 };
+            [began, Fact::RunEnded { run, end: RunEnd::Done }]
+        };
+        const SLOT: &str = "schedule/ticks/1";
+        let own = |facts: Vec<Fact>| facts.into_iter().map(|fact| (SLOT, fact)).collect::<Vec<_>>();
+        let ends = own(run(1).into_iter().chain([Fact::Deleted { queue: "ticks".into() }]).collect());
+        let again = own(put().into_iter().chain(run(2)).collect());
+        let facts = own(put().into()).into_iter().chain(after_the_put).chain(ends).chain(again);
+        let entry = |(number, (job, fact)): (usize, (&str, Fact))| {
+            let (at, node) = (Duration::ZERO, "w".into());
+            Entry { number, at, node, job: Some(job.into()), fact }
+        };
+        let history = facts.enumerate().map(entry).collect();
+        check(&Evidence { history, ..Evidence::default() })
+    }
+
+    #[test]
+    fn slot_that_is_put_again_after_it_was_recorded_is_found() {
+        let next = ("schedule/ticks/2", Fact::PutBegan { queue: "ticks".into() });
+        let killed = ("", killed());
+        assert!(findings_of_two_slots(vec![killed.clone()]).is_empty());
+        for wrong in [vec![], vec![next, killed]] {
+            let found = findings_of_two_slots(wrong);
+            assert_eq!(found[0].what, "a job ran twice without a cause");
+        }
     }
 }
