@@ -195,11 +195,12 @@ impl<'a> Preparation<'a> {
     }
 
     /// Reserves a permit for the handler before a download. If the last download failed, the permit is taken
-    /// after this one: it may hang as well, and must not hold up jobs that could run.
+    /// after this one: it may hang as well, and must not hold up jobs that could run. The delivery stays the
+    /// probe of an open circuit.
     fn reserve_permit(&self, kind: &str) -> ControlFlow<NotRun> {
         let slot = self.admission.slot;
         if waits_for_payload(self.leased_job) {
-            slot.give_back();
+            slot.give_back_permit();
             return Continue(());
         }
         match slot.reserve(kind) {

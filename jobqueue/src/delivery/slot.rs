@@ -20,12 +20,18 @@ pub(crate) enum MessageClass {
 pub(crate) trait DeliverySlot: Send + Sync {
     fn classify(&self, class: MessageClass);
 
-    /// Reserves a permit for a handler of `kind` until [`admit`](Self::admit), [`give_back`](Self::give_back)
-    /// or the end of the delivery. If none is free, returns how long to put the message back.
+    /// Reserves a permit for a handler of `kind` until [`admit`](Self::admit),
+    /// [`give_back_permit`](Self::give_back_permit) or the end of the delivery. If none is free, returns how
+    /// long to put the message back.
     fn reserve(&self, kind: &str) -> Result<(), Duration>;
 
-    /// Releases the handler's permit to other deliveries of its kind, and the probe of an open circuit to
-    /// another delivery, because this delivery waits. [`admit`](Self::admit) takes a permit again.
+    /// Releases the handler's permit to other deliveries of its kind, because this delivery waits.
+    /// [`admit`](Self::admit) takes a permit again.
+    fn give_back_permit(&self);
+
+    /// Releases the handler's permit, and the probe of an open circuit to another delivery. Nothing takes a
+    /// probe again: only for a delivery that does not run, or that checks
+    /// [`is_fetching_paused`](Self::is_fetching_paused) before it runs.
     fn give_back(&self);
 
     /// Returns how long the handler of `kind` must wait before it begins (1 second at most), or else how long

@@ -160,6 +160,10 @@ impl DeliverySlot for DeliveryGuard {
         self.slot.reserve(kind)
     }
 
+    fn give_back_permit(&self) {
+        self.slot.give_back();
+    }
+
     fn give_back(&self) {
         self.slot.give_back();
         if let Some(probe) = &self.probe {

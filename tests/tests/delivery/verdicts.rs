@@ -1,11 +1,16 @@
-//! The errors of a handler, and the dispositions of its message that follow from them.
+//! The errors of a handler, and what follows from them for its message and for the circuit of its queue.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use jobqueue::storage::{Operation, StoreErrorKind};
+use jobqueue::worker::CircuitBreaker;
 use jobqueue::{Context, Event, JobError, Reason};
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
+
+use super::redrive::large;
 
 // newcomers 28, A5
 #[tokio::test(start_paused = true)]
@@ -56,4 +61,39 @@ async fn message_keeps_the_cause_of_a_snooze() {
     let event: serde_json::Value = serde_json::from_str(peeked[0].text.as_deref().unwrap()).unwrap();
     assert_eq!(event["lasterror"], "the endpoint answered 429", "a snooze without a cause leaves it");
     assert!(event.get("attempts").is_none(), "{event}");
+}
+
+async fn fail(_: Task) -> Result<(), JobError> {
+    Err(JobError::retry_after(Duration::from_secs(3_000), "the database is down"))
+}
+
+/// The deliveries of these jobs give the permit of their kind back while they wait for their payloads.
+// review 34 c, B1
+#[tokio::test(start_paused = true)]
+async fn pause_of_a_circuit_doubles_also_after_an_outage_of_the_payloads() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let tasks = storage.queue::<Task>().await.unwrap();
+    for number in 0..40 {
+        tasks.send(&large(&number.to_string())).await.unwrap();
+    }
+    faulty.plan_always(Operation::GetBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+    let deferred = worker(&storage).handle(fail).build().unwrap().run_until(after(10)).await.unwrap();
+    assert_eq!(deferred.retried, 0, "{deferred:?}");
+    faulty.heal();
+    // All jobs are visible by then.
+    after(60).await;
+    let pauses = Arc::<Mutex<Vec<Duration>>>::default();
+    let opened = Arc::clone(&pauses);
+    let listen = move |event: &Event| {
+        if let Event::CircuitOpened { retry_in, .. } = event {
+            opened.lock().unwrap().push(*retry_in);
+        }
+    };
+    let breaker =
+        CircuitBreaker::new().failures(2).jobs(1).pause(Duration::from_secs(1), Duration::from_secs(64));
+    let worker = worker(&storage).concurrency(1).circuit_breaker(breaker).handle(fail).on_event(listen);
+    let report = worker.build().unwrap().run_until(after(110)).await.unwrap();
+    assert_eq!(*pauses.lock().unwrap(), [1, 2, 4, 8, 16, 32, 64].map(Duration::from_secs));
+    assert!(report.retried < 15, "{report:?}");
 }
