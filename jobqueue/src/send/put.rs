@@ -11,10 +11,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::prepare::Prepared;
-use super::resend::{remove_resent, remove_unsent, resend_of};
+use super::resend::{payload_of, remove_payloads, resend_of};
+use crate::envelope::StoredReference;
 use crate::error::{Error, ErrorKind};
 pub(super) use crate::group_log::SEND_BUDGET;
-use crate::queue_core::QueueCore;
+use crate::queue_core::{MAX_DOUBTS_WITH_OWN_BLOBS, QueueCore};
 use crate::storage::{Certainty, PutMessage, PutOutcome, StoreError, StoreErrorKind, Tries};
 use crate::undelivered::StoredMessage;
 
@@ -26,6 +27,7 @@ const MAX_RESENDS: u32 = 4;
 /// A message that is being put, with its attempts.
 struct PendingPut<'p> {
     prepared: &'p Prepared,
+    give_up: Instant,
     tries: Tries,
     /// The number of attempts that may have stored the message.
     doubts: u32,
@@ -35,7 +37,7 @@ impl<'p> PendingPut<'p> {
     fn new(core: &QueueCore, prepared: &'p Prepared, started: Instant) -> Self {
         let give_up = started + SEND_BUDGET;
         let tries = Tries::until(core.runtime(), give_up, MAX_RESENDS_IN_DOUBT, MAX_RESENDS);
-        Self { prepared, tries, doubts: 0 }
+        Self { prepared, give_up, tries, doubts: 0 }
     }
 
     fn stored(&self, outcome: PutOutcome) -> StoredMessage {
@@ -60,11 +62,10 @@ pub(super) async fn put_with_retries(
         match core.store().put(&core.name, (*put).clone()).await {
             Ok(outcome) => return Ok(pending.stored(outcome)),
             Err(error) => {
+                let mut unsent = Vec::new();
                 // Boxed, because most puts succeed.
-                let failed = Box::pin(put_failed(core, &mut pending, &put, error, started)).await;
-                if failed.as_ref().is_err_and(Error::is_rejected) {
-                    remove_unsent(core, [prepared]).await;
-                }
+                let failed = Box::pin(put_failed(core, &mut pending, &put, error, &mut unsent)).await;
+                remove_payloads(core, unsent).await;
                 let (wait, next) = failed?;
                 put = Cow::Owned(next);
                 Box::pin(tokio::time::sleep(wait)).await;
@@ -83,6 +84,7 @@ pub(crate) async fn put_all(
     let mut answers: Vec<_> = ready.iter().map(|_| None).collect();
     let pending = ready.iter().map(|prepared| PendingPut::new(core, prepared, started));
     let mut open: Vec<_> = pending.enumerate().collect();
+    let mut unsent = Vec::new();
     while !open.is_empty() {
         wait_while_throttled(core, started).await;
         let mut outcomes = core.store().put_all(&core.name, Arc::clone(&puts)).await.into_iter();
@@ -90,15 +92,16 @@ pub(crate) async fn put_all(
         for ((place, mut pending), put) in open.into_iter().zip(&*puts) {
             match outcomes.next() {
                 Some(Ok(outcome)) => answers[place] = Some(Ok(pending.stored(outcome))),
-                Some(Err(error)) => match Box::pin(put_failed(core, &mut pending, put, error, started)).await
-                {
-                    Ok((wait, next)) => {
-                        longest = longest.max(wait);
-                        failed.push((place, pending));
-                        next_puts.push(next);
+                Some(Err(error)) => {
+                    match Box::pin(put_failed(core, &mut pending, put, error, &mut unsent)).await {
+                        Ok((wait, next)) => {
+                            longest = longest.max(wait);
+                            failed.push((place, pending));
+                            next_puts.push(next);
+                        }
+                        Err(error) => answers[place] = Some(Err(error)),
                     }
-                    Err(error) => answers[place] = Some(Err(error)),
-                },
+                }
                 // A storage that returns fewer answers than messages leaves the rest unknown.
                 None => {}
             }
@@ -108,38 +111,35 @@ pub(crate) async fn put_all(
             Box::pin(tokio::time::sleep(longest)).await;
         }
     }
-    let answers: Vec<_> =
-        answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unanswered()))).collect();
-    let refused =
-        ready.iter().zip(&answers).filter(|(_, answer)| answer.as_ref().is_err_and(Error::is_rejected));
-    remove_unsent(core, refused.map(|(prepared, _)| &**prepared)).await;
-    answers
+    remove_payloads(core, unsent).await;
+    answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(unanswered()))).collect()
 }
 
 /// Records a failed attempt to put a message. Returns the wait before the next attempt, and the message for
-/// it.
+/// it. If none follows, adds the payload of a message that is certainly not stored to `unsent`.
 async fn put_failed(
     core: &QueueCore,
     pending: &mut PendingPut<'_>,
     put: &PutMessage,
     error: StoreError,
-    started: Instant,
+    unsent: &mut Vec<StoredReference>,
 ) -> Result<(Duration, PutMessage), Error> {
     let in_doubt = error.is_ambiguous();
     pending.doubts += u32::from(in_doubt);
     let wait = match pending.tries.pause(error) {
         Ok(wait) => wait,
         Err(error) => {
-            // Only a request for the first message may have been applied.
-            if !in_doubt && pending.doubts == 1 && pending.prepared.blob.is_some() {
-                remove_resent(core, put).await;
+            // The first two messages have blobs of their own, unless an earlier message already had one.
+            let is_own = pending.prepared.blob.is_some() && pending.doubts < MAX_DOUBTS_WITH_OWN_BLOBS;
+            if is_own && !in_doubt {
+                unsent.extend(payload_of(put));
             }
             let certainty = error.certainty();
             return Err(send_error(error, certainty));
         }
     };
     let next = if in_doubt {
-        resend_of(core, pending.prepared, put, pending.doubts, started + SEND_BUDGET).await?
+        resend_of(core, pending.prepared, put, pending.doubts, pending.give_up).await?
     } else {
         put.clone()
     };

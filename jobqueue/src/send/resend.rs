@@ -84,16 +84,19 @@ pub(super) fn remove_unsent<'c, 'p>(
     remove_payloads(core, payloads.map(|(reference, _)| reference.clone()).collect())
 }
 
-/// Deletes the payload of the second message of a send, which is certainly not stored.
-pub(super) async fn remove_resent(core: &QueueCore, put: &PutMessage) {
-    if let Ok(Parsed::Event(event)) = parse(&put.text)
-        && let Payload::Stored(reference) = &event.payload
-    {
-        remove_payloads(core, vec![reference.clone()]).await;
+/// Returns the payload of a message if it is in a blob.
+pub(super) fn payload_of(put: &PutMessage) -> Option<StoredReference> {
+    match parse(&put.text).ok()? {
+        Parsed::Event(event) => match event.payload {
+            Payload::Stored(reference) => Some(reference),
+            _ => None,
+        },
+        Parsed::Bare(_) => None,
     }
 }
 
-fn remove_payloads(core: &QueueCore, payloads: Vec<StoredReference>) -> BoxFuture<'_, ()> {
+/// Deletes payloads as [`remove_unsent`] does.
+pub(super) fn remove_payloads(core: &QueueCore, payloads: Vec<StoredReference>) -> BoxFuture<'_, ()> {
     let delete = |payload| remove_blobs(core, &core.name, vec![payload]);
     Box::pin(async move {
         if !payloads.is_empty() {

@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use jobqueue::JobError;
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::storage::{BlobName, Operation, PutBlob, PutMessage, StoreErrorKind};
+use jobqueue::{Error, JobError};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, payloads, worker};
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::redrive::{finish_all, large, lengths, reject_all};
 
@@ -54,6 +55,29 @@ async fn refused_message_of_a_send_in_doubt_leaves_no_payload() {
     faulty.plan(Operation::Put, 2, Fault::Refuse(StoreErrorKind::Unauthorized));
     assert!(queue.send(&large("a")).await.unwrap_err().is_outcome_unknown());
     assert_eq!(payloads(&storage).await, 1, "that of the first message, which may be stored");
+}
+
+/// Only a request for the first message of each job may have been applied.
+// review 34 c, B2: they were deleted one after the other, with a time limit for each.
+#[tokio::test(start_paused = true)]
+async fn second_payloads_of_a_refused_list_are_deleted_within_one_time_limit() {
+    for deletions_hang in [false, true] {
+        let faulty = Faulty::new(&in_memory());
+        let storage = faulty.storage();
+        let queue = storage.queue::<Task>().await.unwrap();
+        faulty.plan(Operation::PutAll, 1, BUSY);
+        faulty.plan(Operation::PutAll, 2, Fault::Refuse(StoreErrorKind::Unauthorized));
+        if deletions_hang {
+            faulty.plan_always(Operation::DeleteBlob, Fault::Hang);
+        }
+        let tasks: Vec<_> = (0..8).map(|number: u32| large(&number.to_string())).collect();
+        let sending = timeout(Duration::from_secs(20), queue.send_all(&tasks).into_future());
+        let sent = sending.await.expect("the answers are known").unwrap();
+        assert!(sent.iter().all(|sent| sent.as_ref().is_err_and(Error::is_outcome_unknown)), "{sent:?}");
+        assert_eq!(faulty.calls_of(Operation::PutAll), 2);
+        let left = if deletions_hang { 16 } else { 8 };
+        assert_eq!(payloads(&storage).await, left, "those of the first messages remain");
+    }
 }
 
 #[tokio::test(start_paused = true)]
