@@ -90,8 +90,7 @@ pub(crate) async fn announce(logs: &GroupLogs, all: &mut [Announcement]) -> Vec<
     let mut answers: Vec<_> = answers.collect();
     // The process may have stood still.
     if logs.clock.age(announced_at) >= SEND_PERIOD {
-        // The jobs behind them may skip them by now, so a log that does not answer is not waited for.
-        let _ = timeout(LOG_WRITES, retract(logs, all)).await;
+        retract(logs, all).await;
         let entered = answers.iter_mut().filter(|answer| matches!(answer, Ok(Announced::Entered)));
         entered.for_each(|answer| *answer = Err(refused(expired())));
     }
@@ -168,14 +167,19 @@ pub(crate) async fn confirm(logs: &GroupLogs, all: &[Confirmation]) -> Vec<Resul
     join_all(confirmations).await
 }
 
-/// Removes announcements whose messages are certainly not stored. If that fails, the jobs behind them skip
-/// them.
+/// Removes announcements whose messages are certainly not stored. If that fails or takes too long, the jobs
+/// behind them skip them.
 pub(crate) async fn retract(logs: &GroupLogs, all: &[Announcement]) {
     let retractions = all.iter().map(|announcement| {
         let Announcement { entry, nonce, .. } = *announcement;
         async move { logs.change_in(entry.page, &entry, move |log| log.retract(&entry, nonce)).await }
     });
-    for answer in join_all(retractions).await {
+    // The answer of the send waits for this, and so do those of the other messages of its list.
+    let Ok(answers) = timeout(LOG_WRITES, join_all(retractions)).await else {
+        crate::log::debug!(queue = %logs.queue, "announced positions were not removed in time; the jobs behind them will skip them");
+        return;
+    };
+    for answer in answers {
         if let Err(error) = answer {
             crate::log::debug!(queue = %logs.queue, %error, "an announced position was not removed; the jobs behind it will skip it");
         }

@@ -198,6 +198,24 @@ async fn list_without_positions_ends_although_its_payloads_cannot_be_deleted() {
     assert!(sent.iter().all(|sent| sent.as_ref().is_err_and(jobqueue::Error::is_rejected)), "{sent:?}");
 }
 
+// review 34 c, C1
+#[tokio::test(start_paused = true)]
+async fn refused_send_does_not_wait_for_a_log_that_hangs() {
+    let faulty = Faulty::new(&logged());
+    let queue = steps(&faulty.storage()).await;
+    let plan = faulty.clone();
+    faulty.on(Operation::Put, move |_| {
+        // The position is announced.
+        for operation in [Operation::GetBlob, Operation::PutBlob] {
+            plan.plan_always(operation, Fault::Hang);
+        }
+        Some(Fault::Refuse(StoreErrorKind::Unauthorized))
+    });
+    let sending = queue.send(&step("a", 0)).in_order().into_future();
+    let sent = timeout(Duration::from_secs(25), sending).await.expect("the answer is known");
+    assert!(sent.unwrap_err().is_rejected());
+}
+
 // round 31, deliveries 1: the claim of the ended delivery came after the dead letter, and the key stood still.
 #[tokio::test(start_paused = true)]
 async fn claim_of_a_delivery_that_a_stop_has_ended_is_not_made_later() {
