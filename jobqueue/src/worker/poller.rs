@@ -133,23 +133,24 @@ impl Poller {
     /// returns `None`.
     async fn permit(&self, settings: &QueueSettings, idle: &mut Idle) -> Option<Permit> {
         let Deliveries { executor, circuit, activity, stop, .. } = &*self.deliveries;
-        if settings.is_paused(executor.core.now()) {
+        let (permit, snoozed) = (circuit.permit(), executor.snooze.until());
+        let is_paused = settings.is_paused(executor.core.now());
+        if !is_paused && snoozed.is_none() && matches!(permit, Permit::Closed | Permit::Probe) {
+            return Some(permit);
+        }
+        // Its backlog takes no share from the other queues meanwhile.
+        self.slots.note_backlog(false);
+        if is_paused {
             activity.found_empty(self.number, activity.generation());
             // `nap` ignores notifications: messages that arrive stay in the paused queue.
             stop.run_until_cancelled(idle.nap()).await;
-            return None;
-        }
-        if let Some(until) = executor.snooze.until() {
+        } else if let Some(until) = snoozed {
             self.rest(activity.generation(), tokio::time::sleep_until(until)).await;
-            return None;
-        }
-        match circuit.permit() {
-            Permit::OpenUntil(until) => stop.run_until_cancelled(tokio::time::sleep_until(until)).await?,
-            Permit::Probing(until) => {
-                let ended = tokio::time::timeout_at(until, circuit.ended());
-                let _ = stop.run_until_cancelled(ended).await?;
-            }
-            permit => return Some(permit),
+        } else if let Permit::OpenUntil(until) = permit {
+            stop.run_until_cancelled(tokio::time::sleep_until(until)).await;
+        } else if let Permit::Probing(until) = permit {
+            let ended = tokio::time::timeout_at(until, circuit.ended());
+            let _ = stop.run_until_cancelled(ended).await;
         }
         None
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::worker::{HandlerLimits, QueueLimits};
+use jobqueue::worker::{CircuitBreaker, HandlerLimits, QueueLimits};
 use jobqueue::{Context, ErrorKind, JobError, SendOptions, Worker};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{in_memory, worker};
@@ -61,6 +61,29 @@ async fn queues_of_one_kind_share_its_concurrency_by_weight() {
     let others = ended.len() - urgent;
     assert!(urgent > others * 3 && urgent < others * 5, "{urgent} and {others}");
     assert!(ended.len() > 300, "{}", ended.len());
+}
+
+// review 34 c, C5: the other queue fetched most of its messages by a request for each.
+#[tokio::test(start_paused = true)]
+async fn queue_with_an_open_circuit_keeps_no_share_of_the_slots() {
+    let (faulty, watch) = (Faulty::quiet(&in_memory()), Watch::default());
+    let storage = faulty.storage();
+    send(&storage, 200, || Slow { seconds: 1 }).await;
+    let breaker = CircuitBreaker::new().failures(5).pause(SECOND * 3_600, SECOND * 3_600);
+    let fail = async |_: Slow| Err::<(), _>(JobError::retry_after(SECOND * 3_600, "planted"));
+    let worker = worker(&storage).concurrency(40).circuit_breaker(breaker).state(watch.clone());
+    let worker = worker.handle(fail).handle(quick).limit_queue("slow", QueueLimits::new().weight(9));
+    let quick = async {
+        sleep(SECOND * 5).await;
+        send(&storage, 310, || Quick { seconds: 1 }).await;
+        watch.until("quick", 310).await;
+    };
+    let report = worker.build().unwrap().run_until(quick).await.unwrap();
+    assert!(report.retried < 150, "the circuit is open: {report:?}");
+    let calls = faulty.calls();
+    let gets =
+        calls.iter().filter(|call| call.operation == Operation::Get && call.subject == "quick").count();
+    assert!(gets < 80, "{gets}");
 }
 
 #[tokio::test(start_paused = true)]
