@@ -133,8 +133,9 @@ impl Worker {
     /// Also waits for an open circuit to close, and for a storage or a shard that does not answer. Does not
     /// wait for invisible messages: delayed messages, messages that failed and wait for their retry (counted
     /// as `retried` in the report), and messages that the worker has put back for a moment because of a limit
-    /// of their kind or their turn in a log (`released`). For these, run again later or use
-    /// [`run_until`](Self::run_until). A worker that has only schedules ends at once.
+    /// of their kind or their turn in a log (`released`). Nor does it wait for the messages of a queue that is
+    /// paused, or that a handler has snoozed. For these, run again later or use [`run_until`](Self::run_until).
+    /// A worker that has only schedules ends at once.
     ///
     /// # Errors
     /// As [`run_until`](Self::run_until).
