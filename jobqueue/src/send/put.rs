@@ -129,7 +129,7 @@ async fn put_failed(
     let wait = match pending.tries.pause(error) {
         Ok(wait) => wait,
         Err(error) => {
-            // The first two messages have blobs of their own, unless an earlier message already had one.
+            // The first two messages have blobs of their own, if this send has stored any.
             let is_own = pending.prepared.blob.is_some() && pending.doubts < MAX_DOUBTS_WITH_OWN_BLOBS;
             if is_own && !in_doubt {
                 unsent.extend(payload_of(put));

@@ -24,6 +24,7 @@ const QUIET: &[(&str, usize)] = &[
     ("tests/tests/delivery/invariants/order.rs", 1),
     ("tests/tests/delivery/invariants/rubbish.rs", 1),
     ("tests/tests/delivery/lease_faults.rs", 1),
+    ("tests/tests/delivery/limits/queues.rs", 1),
     ("tests/tests/logs/library.rs", 1),
     ("tests/tests/operate/admin/batch_children.rs", 1),
     ("tests/tests/operate/admin/cancel_many.rs", 5),

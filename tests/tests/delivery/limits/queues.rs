@@ -66,6 +66,7 @@ async fn queues_of_one_kind_share_its_concurrency_by_weight() {
 // review 34 c, C5: the other queue fetched most of its messages by a request for each.
 #[tokio::test(start_paused = true)]
 async fn queue_with_an_open_circuit_keeps_no_share_of_the_slots() {
+    // Quiet: the jobs of a second end together, and the requests for the next are counted.
     let (faulty, watch) = (Faulty::quiet(&in_memory()), Watch::default());
     let storage = faulty.storage();
     send(&storage, 200, || Slow { seconds: 1 }).await;
