@@ -116,7 +116,7 @@ impl Admin {
                 dead.complete && dead.letters.iter().all(|letter| letter.claimed.is_none());
             found.add(id, waiting.unwrap_or_default().into_iter().chain(dead.letters));
         }
-        if self.shows_all_jobs() {
+        if self.has_index() {
             let was_exact = found.dead_is_exact;
             let search = async {
                 self.search_children(id, batch, &queues, &mut found).await;

@@ -98,7 +98,7 @@ impl Admin {
         mut report_wait: impl FnMut(Option<QueueHold>),
     ) -> Result<(), String> {
         let (mut unseen, mut interval) = (UnseenChecks::default(), FIRST_CHECK_INTERVAL);
-        let hides = |outcome: &PlanOutcome| outcome.hidden_letters && self.shows_all_jobs();
+        let hides = |outcome: &PlanOutcome| outcome.hidden_letters && self.has_index();
         // A job that no check has found may be behind those that were read.
         let is_behind = |outcome: &PlanOutcome| outcome.more_jobs && outcome.unknown > 0;
         loop {

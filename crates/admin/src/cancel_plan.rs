@@ -7,9 +7,9 @@ use jobqueue::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
 use super::event::ActionTarget;
-use super::jobs::{MAX_SEARCHED, PAGE_SIZE};
+use super::jobs::{MAX_SEARCHED, MAX_SEARCHED_FOR_JOB, PAGE_SIZE};
 use super::membership::Memberships;
-use super::{Admin, JobFilter, JobReference, JobState, RawJob};
+use super::{Admin, JobFilter, JobReference, RawJob};
 
 /// The most jobs in a plan.
 const MAX_PLANNED: usize = 100_000;
@@ -76,7 +76,8 @@ impl CancelPlan {
 impl Admin {
     /// Returns the waiting, delayed, backing-off and running jobs of a queue that a filter selects, without
     /// changing anything. If the storage does not show all jobs, these are the first 32 visible jobs and the
-    /// jobs in the records of workers, and the filter cannot select running jobs by their errors. For a whole
+    /// jobs in the records of workers, and the filter cannot select running jobs by their errors. On Service
+    /// Bus these are added to the first 10,000 messages, read at 500 a second, if there are more. For a whole
     /// batch they include the children that have not ended, if these have the ids that a batch assigns. A
     /// plan has at most 100,000 jobs, found among the first 100,000 messages of each state; the filter's
     /// limit and start are ignored. If there are more jobs, the next plan finds others once workers have
@@ -93,11 +94,10 @@ impl Admin {
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let mut found = BTreeSet::new();
-        let mut complete = if self.shows_all_jobs() {
-            self.select_all(queue, filter, &mut found).await?
-        } else {
-            self.select_shown(queue, filter, &mut found).await?
-        };
+        let mut complete = self.shows_all_jobs() && self.select_all(queue, filter, &mut found).await?;
+        if !complete && !self.has_index() {
+            complete = self.select_shown(queue, filter, &mut found).await?;
+        }
         complete &= found.len() <= MAX_PLANNED;
         let storage = Some(self.storage.description().to_owned());
         let jobs = found.into_iter().take(MAX_PLANNED).collect();
@@ -149,14 +149,15 @@ impl Admin {
         filter: &JobFilter,
         found: &mut BTreeSet<JobReference>,
     ) -> Result<bool, Error> {
+        let most = if self.has_log() { MAX_SEARCHED_FOR_JOB } else { MAX_SEARCHED };
         for search in 0..MAX_SEARCHES {
             let (known, mut all) = (found.len(), true);
-            for state in JobState::IN_QUEUE {
+            for state in self.searched_states() {
                 let mut pages = 0;
                 let mut take = |jobs: Vec<RawJob>| {
                     found.extend(jobs.iter().map(RawJob::reference));
                     pages += 1;
-                    found.len() <= MAX_PLANNED && pages < MAX_SEARCHED / PAGE_SIZE as usize
+                    found.len() <= MAX_PLANNED && pages < most / PAGE_SIZE as usize
                 };
                 all &= self.each_page(queue, state, filter, &mut take).await?;
             }

@@ -209,10 +209,11 @@ impl Admin {
     /// [`complete`](DeadLetterPage::complete) says whether these are all. Costs two requests, one for each
     /// batch that the jobs name, and another if the filter has an age.
     ///
-    /// With a condition, if the storage shows every message, as SQLite, PostgreSQL and memory do, it examines
-    /// the first 10,000 of each state, including those that other readers have leased, and returns those that
-    /// match, up to 8 MiB of texts; [`matching`](DeadLetterPage::matching) counts all. This costs a request
-    /// for each 1,000, and five more.
+    /// With a condition, if the storage [shows every message](Self::shows_all_jobs), it examines the first
+    /// 10,000 of each state, including those that other readers have leased, and returns those that match, up
+    /// to 8 MiB of texts; [`matching`](DeadLetterPage::matching) counts all. This costs a request for each
+    /// 1,000, and five more. On Service Bus it examines as many as it can read in three seconds, 500 a second
+    /// at most.
     ///
     /// # Errors
     /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue;
@@ -257,7 +258,7 @@ impl Admin {
     }
 
     /// Returns a page of the dead letters of a queue: like [`dead_letters`](Self::dead_letters), but also
-    /// those behind the first 32, if the storage shows every message, as SQLite, PostgreSQL and memory do.
+    /// those behind the first 32, if the storage [shows every message](Self::shows_all_jobs).
     /// [`next`](DeadLetterPage::next) is where the following page starts. Other storages, and a filter with
     /// [ids](DeadLetterFilter::ids), have no further page.
     ///

@@ -23,7 +23,8 @@ use super::text::{exact_time_option, shell_word};
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum JobState {
-    /// A worker can receive it, or could if it were the first job of its key.
+    /// A worker can receive it, or could if it were the first job of its key. If the storage
+    /// [does not show which jobs run](super::Admin::shows_running_jobs), a worker may also hold its lease.
     #[default]
     Waiting,
     /// It was sent with a delay and never received.

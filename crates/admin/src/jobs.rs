@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use jobqueue::storage::{MessageId, MessageIndex, MessageState, QueueName, StoreErrorKind};
+use jobqueue::storage::{MessageId, MessageIndex, MessageState, QueueName};
 use jobqueue::{Error, ErrorKind, Storage};
 use jobqueue_message::times::rfc3339;
 use serde::Serialize;
+use tokio::time::Instant;
 
 use super::event::{ActionResult, ActionTarget};
 use super::job::Stored;
+use super::listed::LOG_SEARCH_TIME;
 use super::membership::Memberships;
 use super::payload::RawPayload;
 use super::queues::not_found;
@@ -146,22 +148,37 @@ impl fmt::Display for JobFilter {
 #[derive(Debug, Clone, Serialize)]
 #[non_exhaustive]
 pub struct JobPage {
-    /// The jobs, in the order in which they are due.
+    /// The jobs, in the order in which they are due; on Service Bus in the order of their messages.
     pub jobs: Vec<RawJob>,
     /// The position where the search stopped, if there may be more jobs: pass it to the next search.
     pub next: Option<String>,
+    /// True if the storage may have jobs that no search shows, as in a partitioned queue of Service Bus.
+    pub partial: bool,
 }
 
 impl Admin {
-    /// Returns whether the storage shows all jobs of a queue: SQLite, PostgreSQL and memory do. On other
-    /// storages [`jobs`](Self::jobs) and [`run_now`](Self::run_now) fail, and [`peek`](Self::peek) shows the
-    /// first 32 visible jobs.
+    /// Returns whether the storage shows all jobs of a queue: SQLite, PostgreSQL, memory and Service Bus do.
+    /// On other storages [`jobs`](Self::jobs) fails, and [`peek`](Self::peek) shows the first 32 visible jobs.
     pub fn shows_all_jobs(&self) -> bool {
-        self.storage.queues().powers().index.is_some()
+        self.has_index() || self.has_log()
+    }
+
+    /// Returns whether the storage shows which jobs run. Service Bus does not: there the waiting jobs include
+    /// the running ones, as far as only a lease distinguishes them.
+    pub fn shows_running_jobs(&self) -> bool {
+        self.has_index()
+    }
+
+    /// Returns whether the storage can make jobs [due now](Self::run_now): SQLite, PostgreSQL and memory can.
+    pub fn makes_jobs_due(&self) -> bool {
+        self.has_index()
     }
 
     /// Returns the jobs of one state that a filter selects, without changing anything. A search reads 1,000
     /// messages a request, and stops after 100,000. Each batch that its jobs name costs a request.
+    ///
+    /// On Service Bus a search reads 100 messages by one or two requests, at most 500 a second, and stops
+    /// after three seconds. The waiting jobs include the running ones, which have no list of their own.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -182,8 +199,8 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) if the storage does not show its jobs, for dead letters, and if no
-    /// search stopped where this one is to start; [`NotFound`](ErrorKind::NotFound) if there is no such
+    /// [`Invalid`](ErrorKind::Invalid) if the storage does not show its jobs, or those of this state, for dead
+    /// letters, and if no search stopped where this one is to start; [`NotFound`](ErrorKind::NotFound) if there is no such
     /// queue; [`Conflict`](ErrorKind::Conflict) if a job names the filter's batch but that batch does not
     /// exist because it was swept; [`Storage`](ErrorKind::Storage) if something cannot be read.
     pub async fn jobs(&self, queue: &str, state: JobState, filter: &JobFilter) -> Result<JobPage, Error> {
@@ -192,44 +209,37 @@ impl Admin {
         Ok(page)
     }
 
-    /// Searches the jobs of one state among at most about `max_messages` messages. Does not prove their
-    /// batches unless the filter names a batch.
+    /// Searches the jobs of one state, or of [every](Self::searched_states) state, among at most about
+    /// `max_messages` messages, in a log for at most about [`LOG_SEARCH_TIME`]. Does not prove their batches
+    /// unless the filter names a batch.
     pub(super) async fn find_jobs(
         &self,
         queue: &str,
-        state: JobState,
+        state: impl Into<Option<JobState>>,
         filter: &JobFilter,
         max_messages: usize,
     ) -> Result<JobPage, Error> {
-        let name = QueueName::new(queue)?;
-        let index = self.index()?;
-        let message_state = state.of_messages().ok_or_else(|| {
-            Error::new(ErrorKind::Invalid, "dead letters are in a queue of their own; list those")
-        })?;
+        let state: Option<JobState> = state.into();
+        let (begun, name) = (Instant::now(), QueueName::new(queue)?);
         let limit = filter.limit.unwrap_or(DEFAULT_LIMIT);
-        let (mut page, mut searched) = (JobPage { jobs: Vec::new(), next: filter.from.clone() }, 0);
+        let mut page = JobPage { jobs: Vec::new(), next: filter.from.clone(), partial: false };
+        let mut searched = 0;
         let mut memberships = Memberships::default();
         loop {
             let left = u32::try_from(limit.saturating_sub(page.jobs.len())).unwrap_or(u32::MAX);
             let count = if filter.selects_all() { left.clamp(1, PAGE_SIZE) } else { PAGE_SIZE };
-            let found = index.messages(&name, message_state, page.next.as_deref(), count).await;
-            let found = found.map_err(|error| match error.kind() {
-                StoreErrorKind::InvalidInput if page.next.is_some() => {
-                    Error::new(ErrorKind::Invalid, "no search ended at the place where this one is to begin")
-                        .with_source(error)
-                }
-                _ => not_found(error, &name),
-            })?;
+            let found = self.list(&name, state, page.next.as_deref(), count).await?;
             searched += found.messages.len();
-            let stored = found
-                .messages
-                .iter()
-                .map(|(message, due)| Stored { due: Some(*due), ..Stored::from(message) });
-            let jobs = stored.map(|stored| RawJob::read(name.as_str(), state, stored, name.is_dead_letter()));
+            let jobs = found.messages.iter().map(|listed| {
+                let stored = Stored { due: listed.due, ..Stored::from(&listed.message) };
+                RawJob::read(name.as_str(), listed.state, stored, name.is_dead_letter())
+            });
             let jobs: Vec<_> = jobs.filter(|job| filter.selects_in_any_batch(job)).collect();
             page.jobs.extend(filter.select(&self.storage, jobs.into_iter(), &mut memberships).await?);
             page.next = found.next;
-            if page.next.is_none() || page.jobs.len() >= limit || searched >= max_messages {
+            page.partial |= found.is_partial;
+            let is_over = searched >= max_messages || self.has_log() && begun.elapsed() >= LOG_SEARCH_TIME;
+            if page.next.is_none() || page.jobs.len() >= limit || is_over {
                 return Ok(page);
             }
         }
@@ -241,15 +251,18 @@ impl Admin {
     pub(super) async fn each_page(
         &self,
         queue: &str,
-        state: JobState,
+        state: impl Into<Option<JobState>>,
         filter: &JobFilter,
         take: &mut (impl FnMut(Vec<RawJob>) -> bool + Send),
     ) -> Result<bool, Error> {
+        let state: Option<JobState> = state.into();
+        let mut is_partial = false;
         let mut filter = filter.clone().limit(PAGE_SIZE as usize).from(None);
         loop {
             let page = self.find_jobs(queue, state, &filter, PAGE_SIZE as usize).await?;
+            is_partial |= page.partial;
             if !take(page.jobs) || page.next.is_none() {
-                return Ok(page.next.is_none());
+                return Ok(page.next.is_none() && !is_partial);
             }
             filter = filter.from(page.next);
         }
@@ -331,7 +344,7 @@ impl Admin {
     }
 
     fn index(&self) -> Result<&dyn MessageIndex, Error> {
-        let text = "this storage shows only the first 32 visible messages of a queue";
+        let text = "this storage cannot make a job due before its time";
         let index = self.storage.queues().powers().index.as_deref();
         index.ok_or_else(|| Error::new(ErrorKind::Invalid, text))
     }

@@ -59,6 +59,7 @@ mod job;
 mod job_counts;
 mod jobs;
 mod leaders;
+mod listed;
 mod membership;
 mod oldest;
 mod outcome;

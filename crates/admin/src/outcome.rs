@@ -317,7 +317,9 @@ impl Admin {
                 search.found_dead(letter);
                 search.of_id.contains_key(letter.id.as_str())
             };
-            let searched = dead.search(self.max_searched, select).await?;
+            // A log is not walked for each of many checks.
+            let searched =
+                if self.has_index() { dead.search(self.max_searched, select).await? } else { None };
             search.more_letters = searched.is_none_or(|searched| !searched.complete);
             search.sees_all &= !search.more_letters;
             return Ok(search);
@@ -337,7 +339,7 @@ impl Admin {
                 search.found(&run.source, &run.id, |_| Place::Open);
             }
         }
-        if self.shows_all_jobs() {
+        if self.has_index() {
             for state in JobState::IN_QUEUE {
                 if !search.has_found_all() {
                     self.search_state(queue, state, search).await?;

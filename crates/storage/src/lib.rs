@@ -83,8 +83,9 @@ pub use observer::{StorageObserver, StorageRequest};
 pub use operation::Operation;
 pub use powers::{
     Arrivals, Batches, BlobLeases, DeliveriesStopped, Detach, Guarantees, LeaseId, LeaseLinks, LeaseRevoked,
-    MessageIndex, MessagePage, MessageState, MetadataStore, NativeDeadLetters, OrderedGroups, Permissions,
-    StateCounter, StateCounts, TransactionPlace, Upkeep, WarmUp,
+    LogPage, LoggedMessage, LoggedState, MessageIndex, MessageLog, MessagePage, MessageState, MetadataStore,
+    NativeDeadLetters, OrderedGroups, Permissions, StateCounter, StateCounts, TransactionPlace, Upkeep,
+    WarmUp,
 };
 pub use put_list::{PUT_LIST_PERIOD, put_each};
 pub use queue::{Created, QueuePowers, QueueProperties, QueueStore};

@@ -7,9 +7,10 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 
 use super::{
-    Arrivals, Batches, Detach, ExpiredReceipt, GetMessages, Guarantees, LeaseLinks, MessageIndex, MessageRef,
-    Metadata, MetadataStore, NativeDeadLetters, OrderedGroups, PeekedMessage, Permissions, PutMessage,
-    PutOutcome, Received, StateCounter, StoreError, TransactionPlace, UpdateMessage, Updated, Upkeep,
+    Arrivals, Batches, Detach, ExpiredReceipt, GetMessages, Guarantees, LeaseLinks, MessageIndex, MessageLog,
+    MessageRef, Metadata, MetadataStore, NativeDeadLetters, OrderedGroups, PeekedMessage, Permissions,
+    PutMessage, PutOutcome, Received, StateCounter, StoreError, TransactionPlace, UpdateMessage, Updated,
+    Upkeep,
 };
 use crate::name::QueueName;
 
@@ -157,6 +158,8 @@ pub struct QueuePowers {
     pub counts: Option<Arc<dyn StateCounter>>,
     /// Shows every message, whatever its state.
     pub index: Option<Arc<dyn MessageIndex>>,
+    /// Shows every message, but not its lease.
+    pub log: Option<Arc<dyn MessageLog>>,
     /// Puts and deletes many messages in one call.
     pub batches: Option<Arc<dyn Batches>>,
     /// Delivers the messages of a group in order.

@@ -3,7 +3,9 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
+
+use tokio::time::Instant;
 
 use super::letter::{DeadLetter, event_of};
 use crate::envelope::Envelope;
@@ -16,6 +18,9 @@ use crate::storage::{
 
 /// The number of letters that a search reads at once.
 const PAGE: u32 = 1_000;
+/// The time after which a search of a [log](crate::storage::MessageLog) ends. Its storage reads at most a few hundred letters
+/// a second.
+const LOG_SEARCH_TIME: Duration = Duration::from_secs(3);
 /// The states of letters, in an order in which a search misses no letter that moves once. Another reader may
 /// put a letter back during the search, or receive it.
 const BY_STATE: [MessageState; 5] = [
@@ -52,6 +57,14 @@ pub struct SearchedLetters {
     /// True if all letters were looked at, also those that others hold. A letter that others have received
     /// and put back during the search may be missing.
     pub complete: bool,
+}
+
+/// Messages of a dead-letter queue.
+struct ListedLetters {
+    messages: Vec<PeekedMessage>,
+    next: Option<String>,
+    /// True if there may be letters that no page shows.
+    is_partial: bool,
 }
 
 /// The dead-letter queue of a queue.
@@ -104,9 +117,9 @@ impl DeadLetterQueue {
     /// earlier page, without changing anything. Where the storage does not show every message, these are the
     /// letters of a [`peek`](Self::peek).
     pub async fn page(&self, from: Option<&str>, count: u32) -> Result<PeekedLetters, Error> {
-        let Some(index) = &self.core.store().powers().index else { return self.peek().await };
-        let page = match index.messages(&self.name, MessageState::Waiting, from, count).await {
-            Ok(page) => page,
+        let page = match self.list(MessageState::Waiting, from, count).await {
+            Ok(Some(page)) => page,
+            Ok(None) => return self.peek().await,
             Err(e) if e.kind() == StoreErrorKind::QueueNotFound => return Ok(PeekedLetters::default()),
             Err(e) if e.kind() == StoreErrorKind::InvalidInput && from.is_some() => {
                 let text = "no page of dead letters ended at the place where this one is to begin";
@@ -114,8 +127,28 @@ impl DeadLetterQueue {
             }
             Err(e) => return Err(e.into()),
         };
-        let letters = self.without_copies(page.messages.iter().map(|(message, _)| message));
+        let letters = self.without_copies(page.messages.iter());
         Ok(PeekedLetters { next: page.next, ..letters })
+    }
+
+    /// Returns messages of one state, or of all if the storage has a log. Returns `None` where the storage
+    /// does not show every message.
+    async fn list(
+        &self,
+        state: MessageState,
+        from: Option<&str>,
+        count: u32,
+    ) -> Result<Option<ListedLetters>, StoreError> {
+        let powers = self.core.store().powers();
+        if let Some(index) = &powers.index {
+            let page = index.messages(&self.name, state, from, count).await?;
+            let messages = page.messages.into_iter().map(|(message, _)| message).collect();
+            return Ok(Some(ListedLetters { messages, next: page.next, is_partial: false }));
+        }
+        let Some(log) = &powers.log else { return Ok(None) };
+        let page = log.logged(&self.name, None, from, count).await?;
+        let messages = page.messages.into_iter().map(|logged| logged.message).collect();
+        Ok(Some(ListedLetters { messages, next: page.next, is_partial: page.is_partial }))
     }
 
     fn without_copies<'m>(
@@ -130,27 +163,29 @@ impl DeadLetterQueue {
 
     /// Passes the letters to `select`, up to about `max` of each state of their messages, without changing
     /// anything. `select` returns whether it takes a letter; copies of a letter that it has taken are not
-    /// passed to it. Returns `None` where the storage does not show every message.
+    /// passed to it. A search of a log ends after some seconds. Returns `None` where the storage does not show
+    /// every message.
     pub async fn search(
         &self,
         max: usize,
         mut select: impl FnMut(&DeadLetter) -> bool + Send,
     ) -> Result<Option<SearchedLetters>, Error> {
-        let Some(index) = &self.core.store().powers().index else { return Ok(None) };
+        let (begun, has_index) = (Instant::now(), self.core.store().powers().index.is_some());
         let (mut seen, mut deaths) = (HashSet::new(), HashSet::new());
         let mut found = SearchedLetters { looked_at: 0, complete: true };
-        for state in BY_STATE {
+        // A page of a log has the messages of all states.
+        for state in BY_STATE.into_iter().take(if has_index { BY_STATE.len() } else { 1 }) {
             let (mut from, mut searched) = (None::<String>, 0);
             loop {
-                let page = match index.messages(&self.name, state, from.as_deref(), PAGE).await {
-                    Ok(page) => page,
+                let page = match self.list(state, from.as_deref(), PAGE).await {
+                    Ok(Some(page)) => page,
+                    Ok(None) => return Ok(None),
                     Err(e) if e.kind() == StoreErrorKind::QueueNotFound => return Ok(Some(found)),
                     Err(e) => return Err(e.into()),
                 };
                 searched += page.messages.len();
-                for (message, _) in
-                    page.messages.iter().filter(|(message, _)| seen.insert(message.id.clone()))
-                {
+                found.complete &= !page.is_partial;
+                for message in page.messages.iter().filter(|message| seen.insert(message.id.clone())) {
                     let letter = self.shown(message);
                     let is_copy = letter.death.as_ref().is_some_and(|death| deaths.contains(death));
                     if !is_copy && select(&letter) {
@@ -158,7 +193,8 @@ impl DeadLetterQueue {
                     }
                 }
                 from = page.next;
-                if from.is_none() || searched >= max {
+                let is_over = searched >= max || !has_index && begun.elapsed() >= LOG_SEARCH_TIME;
+                if from.is_none() || is_over {
                     found.complete &= from.is_none();
                     break;
                 }

@@ -41,15 +41,15 @@ pub struct KeyCount {
 }
 
 impl Admin {
-    /// Returns the keys of the jobs that wait in a queue: where the storage [shows all
-    /// jobs](Self::shows_all_jobs), of the first 10,000 that wait, at a request for each 1,000. On other
+    /// Returns the keys of the jobs that wait in a queue: where the storage [shows which
+    /// run](Self::shows_running_jobs), of the first 10,000 that wait, at a request for each 1,000. On other
     /// storages returns the keys of the [groups](Self::groups) of jobs in order, at the cost of these.
     ///
     /// # Errors
     /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue;
     /// [`Storage`](jobqueue::ErrorKind::Storage) if its jobs or the logs cannot be read.
     pub async fn key_backlog(&self, queue: &str) -> Result<KeyBacklog, Error> {
-        if !self.shows_all_jobs() {
+        if !self.has_index() {
             let found = self.groups(queue).await?;
             let keys = found.groups.into_iter().map(KeyCount::of).filter(|count| count.jobs > 0);
             return Ok(KeyBacklog::new(keys.collect(), None, found.complete));

@@ -50,7 +50,7 @@ struct BlobReadings {
 impl Admin {
     /// Returns the state of a job and the reasons why it does not run. Reads the records of workers, the
     /// first 32 messages of the queue and the first 32 dead letters; if the storage shows all jobs, the first
-    /// 10,000 of each state. Costs up to twenty requests, one for each worker, and one for each 1,000 jobs
+    /// 10,000 of each state, on Service Bus as many of these as it can read in three seconds. Costs up to twenty requests, one for each worker, and one for each 1,000 jobs
     /// and dead letters of which it reads the state. A job in order costs three more and one for each 32 jobs
     /// of its key, or, if the storage keeps the order, the requests of [`groups`](Self::groups). If the job
     /// seems to be in no queue any more, all of these are made twice.
@@ -115,7 +115,7 @@ impl Admin {
         }
         if found.place == JobPlace::Unseen {
             let searched = Searched { jobs: sees_jobs, dead: sees_dead };
-            found.reasons.splice(0..0, reasons_unseen(&queue, self.shows_all_jobs(), searched));
+            found.reasons.splice(0..0, reasons_unseen(&queue, self.search_reach(), searched));
         }
         found.reasons.extend(of_load.into_iter().chain(last));
         found.has_ended =
@@ -144,19 +144,23 @@ impl Admin {
     /// Finds a job among all messages of its queue, or among those that a peek shows. Returns whether it is
     /// certainly not there.
     async fn find_waiting(&self, found: &mut Explanation, queue: &QueueOverview) -> Result<bool, Error> {
-        if !self.shows_all_jobs() {
+        if !self.has_index() {
+            // A search of a long log may not reach the visible messages.
             found.find_message(self.peek_without_batches(&found.job.queue).await?);
-            return Ok(found.place == JobPlace::Unseen && queue.length == Some(0));
+            let is_empty = queue.length == Some(0);
+            if found.place != JobPlace::Unseen || is_empty || !self.has_log() {
+                return Ok(found.place == JobPlace::Unseen && is_empty);
+            }
         }
         let filter = JobFilter::of(&found.job);
         let mut sees_all = true;
-        for state in JobState::IN_QUEUE {
+        for state in self.searched_states() {
             let page = self.find_jobs(&found.job.queue, state, &filter, MAX_SEARCHED_FOR_JOB).await?;
             found.find_message(page.jobs);
             if found.place != JobPlace::Unseen {
                 return Ok(false);
             }
-            sees_all &= page.next.is_none();
+            sees_all &= page.next.is_none() && !page.partial;
         }
         Ok(sees_all)
     }

@@ -9,6 +9,7 @@ use jobqueue_storage::text::chain;
 use serde::Serialize;
 
 use crate::jobs::MAX_SEARCHED_FOR_JOB;
+use crate::listed::{LOG_SEARCH_TIME, SearchReach};
 use crate::workers::is_unknown;
 use crate::{JobState, QueueOverview, RawJob, WorkerOverview};
 
@@ -89,26 +90,31 @@ pub(super) struct Searched {
 
 /// Returns the reasons why a job was not found: the places that were not searched to their end, if there are
 /// any.
-pub(super) fn reasons_unseen(queue: &QueueOverview, shows_all: bool, searched: Searched) -> Vec<Obstacle> {
+pub(super) fn reasons_unseen(queue: &QueueOverview, reach: SearchReach, searched: Searched) -> Vec<Obstacle> {
     if searched.jobs && searched.dead {
         let text = "it is not in the queue: it has ended, or never existed";
         return vec![Obstacle::new("not_found", text)];
     }
     let mut reasons = Vec::new();
     if !searched.jobs {
-        reasons.push(unseen_among_jobs(queue, shows_all));
+        reasons.push(unseen_among_jobs(queue, reach));
     }
     if !searched.dead {
-        reasons
-            .push(Obstacle::new("behind_dead_letters", behind_dead_letters(queue, shows_all, searched.jobs)));
+        let text = behind_dead_letters(queue, reach, searched.jobs);
+        reasons.push(Obstacle::new("behind_dead_letters", text));
     }
     reasons
 }
 
-fn unseen_among_jobs(queue: &QueueOverview, shows_all: bool) -> Obstacle {
-    if shows_all {
+fn unseen_among_jobs(queue: &QueueOverview, reach: SearchReach) -> Obstacle {
+    if reach == SearchReach::OfEachState {
         let text = format!(
             "it is not among the first {MAX_SEARCHED_FOR_JOB} jobs of any state; search for it by state"
+        );
+        Obstacle::new("behind_others", text)
+    } else if reach == SearchReach::InTime {
+        let text = format!(
+            "it is not among the jobs that could be read in {LOG_SEARCH_TIME:?}, or the storage does not show all of them; search for it by state"
         );
         Obstacle::new("behind_others", text)
     } else if queue.visible_is_exact {
@@ -123,14 +129,18 @@ fn unseen_among_jobs(queue: &QueueOverview, shows_all: bool) -> Obstacle {
 
 /// Returns where else a job may be than among the dead letters that were read; `sees_jobs` if it neither
 /// waits nor runs.
-fn behind_dead_letters(queue: &QueueOverview, shows_all: bool, sees_jobs: bool) -> String {
+fn behind_dead_letters(queue: &QueueOverview, reach: SearchReach, sees_jobs: bool) -> String {
     let else_it =
         if sees_jobs { "no job of this id waits or runs; it has ended, or is" } else { "it may be" };
     match queue.dead_letters {
-        Some(count) => format!(
-            "{else_it} one of about {count} dead letters, of which the first {} were looked at",
-            if shows_all { MAX_SEARCHED_FOR_JOB } else { MAX_MESSAGES as usize }
-        ),
+        Some(count) => {
+            let looked_at = match reach {
+                SearchReach::OfEachState => format!("the first {MAX_SEARCHED_FOR_JOB}"),
+                SearchReach::InTime => format!("those that could be read in {LOG_SEARCH_TIME:?}"),
+                SearchReach::Peeked => format!("the first {MAX_MESSAGES}"),
+            };
+            format!("{else_it} one of about {count} dead letters, of which {looked_at} were looked at")
+        }
         None => format!("{else_it} a dead letter: these cannot be read now"),
     }
 }

@@ -169,7 +169,7 @@ impl Admin {
     /// Returns the jobs that a peek shows, and the first jobs that back off, if the storage shows these.
     async fn next_jobs(&self, queue: &QueueOverview) -> Result<Vec<RawJob>, Error> {
         let mut next = self.peek_without_batches(&queue.name).await?;
-        if queue.states.is_some_and(|states| states.backing_off > 0) && self.shows_all_jobs() {
+        if queue.states.is_some_and(|states| states.backing_off > 0) && self.has_index() {
             let first = JobFilter::new().limit(MAX_BACKING_OFF);
             next.extend(
                 self.find_jobs(&queue.name, JobState::BackingOff, &first, MAX_BACKING_OFF).await?.jobs,

@@ -7,7 +7,7 @@ use jobqueue::Error;
 
 use crate::in_time::in_time;
 use crate::jobs::MAX_SEARCHED_FOR_JOB;
-use crate::{Admin, DeadLetterFilter, JobFilter, JobReference, JobState, RawJob};
+use crate::{Admin, DeadLetterFilter, JobFilter, JobReference, RawJob};
 
 /// The most jobs of one state and id whose senders are compared.
 const MAX_COMPARED: usize = 100;
@@ -86,15 +86,15 @@ impl Admin {
     }
 
     /// Returns the messages that a filter selects and that wait or run, among the first 10,000 of each state,
-    /// if the storage [shows all](Self::shows_all_jobs). The filter's limit is for each state. A running
-    /// message is returned twice.
+    /// if the storage [shows all](Self::shows_all_jobs); on Service Bus among those that can be read in three
+    /// seconds. The filter's limit is for each state. A running message may be returned twice.
     ///
     /// # Errors
     /// As [`jobs`](Self::jobs).
     #[doc(hidden)]
     pub async fn open_messages(&self, queue: &str, filter: &JobFilter) -> Result<Vec<RawJob>, Error> {
         let mut found = Vec::new();
-        for state in JobState::IN_QUEUE {
+        for state in self.searched_states() {
             found.extend(self.find_jobs(queue, state, filter, MAX_SEARCHED_FOR_JOB).await?.jobs);
         }
         Ok(found)

@@ -169,8 +169,13 @@ fn report_text(session: &Session, report: &CancelReport) -> String {
 
 /// Returns why a plan may not have all jobs.
 fn why_incomplete(arguments: &CancelArguments, session: &Session) -> &'static str {
+    let reads_log = session.admin.shows_all_jobs() && !session.admin.shows_running_jobs();
     match (arguments.filter(), session.admin.shows_all_jobs()) {
         (None, _) => "the plan does not name all jobs that matched",
+        (Some(_), true) if reads_log => {
+            "more jobs may match: some arrived during the search, or there are more than the first 10,000 \
+             messages that a plan looks at, or the queue is partitioned"
+        }
         (Some(_), true) => {
             "more jobs may match: some arrived during the search, or there are more than a plan holds: \
              100,000, found among the first 100,000 of each state"

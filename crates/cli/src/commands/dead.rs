@@ -182,7 +182,7 @@ async fn outcome(
         say("looked at the first 100,000 jobs of each state only: the unknown jobs may be behind these");
     }
     if outcome.unknown > 0 && outcome.more_letters && !arguments.deep {
-        let looked_at = if session.admin.shows_all_jobs() { "100,000 of each state" } else { "32" };
+        let looked_at = if session.admin.shows_running_jobs() { "100,000 of each state" } else { "32" };
         say(&format!(
             "looked at the first {looked_at} of the dead letters only; add --deep for all dead letters"
         ));

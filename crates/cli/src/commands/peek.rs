@@ -25,7 +25,8 @@ pub(crate) struct PeekArguments {
     /// The maximum number of jobs to list [default: 1000, and 32 without --deep and --state]
     #[arg(long, value_name = "COUNT", default_value = "1000", hide_default_value = true)]
     limit: NonZeroUsize,
-    /// Lists the jobs of this state, on storages that show all jobs: SQLite and PostgreSQL do
+    /// Lists the jobs of this state, on storages that show all jobs: SQLite, PostgreSQL and Service Bus, where
+    /// the running ones are among the waiting ones
     #[arg(long, value_enum, conflicts_with = "deep")]
     state: Option<State>,
     #[command(flatten)]
@@ -101,12 +102,15 @@ pub(crate) async fn run(
         let page = or_stop(search, stop, "interrupted").await?;
         let what = if page.next.is_some() { "jobs so far" } else { "jobs" };
         let printed = global.output.page(&page, &page.jobs, what, || rows(COLUMNS, &page.jobs));
+        if page.partial {
+            say("the queue may have jobs that its storage does not show: it is partitioned");
+        }
         let Some(next) = &page.next else { return printed };
         say(&format!("there may be more: add --from {}", argument(next)));
         if page.jobs.len() >= limit {
             return printed;
         }
-        // A search ends after 100,000 messages, even without a result.
+        // A search ends after 100,000 messages, on Service Bus after some seconds, even without a result.
         return first_failure(Err(Failure::Failed("the search did not reach all jobs".to_owned())), printed);
     } else if deep && limit > MAX_INSPECTED {
         return Err(Failure::Usage(format!(

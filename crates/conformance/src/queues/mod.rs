@@ -9,6 +9,7 @@ mod get;
 mod groups;
 mod index;
 mod list;
+mod log;
 mod metadata;
 mod missing;
 mod peek;
@@ -32,6 +33,7 @@ pub(super) fn all() -> Vec<Promise> {
         get::PROMISES,
         peek::PROMISES,
         index::PROMISES,
+        log::PROMISES,
         update::PROMISES,
         delete::PROMISES,
         receipt::PROMISES,

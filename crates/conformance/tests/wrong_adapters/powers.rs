@@ -6,10 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jobqueue::memory;
 use jobqueue::storage::{
-    Arrivals, Batches, DeadLetterMessage, Detach, ExpiredReceipt, MessageId, MessageIndex, MessagePage,
-    MessageRef, MessageState, Metadata, MetadataStore, NativeDeadLetters, OrderedGroups, PutMessage,
-    PutOutcome, QueueName, QueueStore, StateCounter, StateCounts, StoreError, StoreErrorKind, Subscription,
-    UpdateMessage,
+    Arrivals, Batches, DeadLetterMessage, Detach, ExpiredReceipt, LogPage, LoggedMessage, LoggedState,
+    MessageId, MessageIndex, MessageLog, MessagePage, MessageRef, MessageState, Metadata, MetadataStore,
+    NativeDeadLetters, OrderedGroups, PutMessage, PutOutcome, QueueName, QueueStore, StateCounter,
+    StateCounts, StoreError, StoreErrorKind, Subscription, UpdateMessage,
 };
 
 use crate::Wrong;
@@ -126,6 +126,55 @@ impl MessageIndex for Wrong {
         let Some(index) = &self.below.queues().powers().index else { return Ok(false) };
         let made = index.make_visible(queue, message).await?;
         Ok(made || self.has(Mistake::MakesAllVisible))
+    }
+}
+
+impl Wrong {
+    /// Returns the messages of a queue as a log shows them.
+    async fn all_logged(&self, queue: &QueueName) -> Result<Vec<LoggedMessage>, StoreError> {
+        let Some(index) = &self.below.queues().powers().index else {
+            return Err(refusal(StoreErrorKind::Unsupported));
+        };
+        let mut all = Vec::new();
+        for state in MessageState::ALL {
+            let shown = match state {
+                MessageState::Waiting | MessageState::Running => LoggedState::Active,
+                _ if self.has(Mistake::LogsAllAsActive) => LoggedState::Active,
+                MessageState::Delayed => LoggedState::Delayed,
+                MessageState::BackingOff => LoggedState::BackingOff,
+            };
+            let page = index.messages(queue, state, None, 1_000).await?;
+            let logged = |(message, due)| LoggedMessage::new(message, shown, Some(due));
+            all.extend(page.messages.into_iter().map(logged));
+        }
+        Ok(all)
+    }
+}
+
+#[async_trait]
+impl MessageLog for Wrong {
+    async fn logged(
+        &self,
+        queue: &QueueName,
+        state: Option<LoggedState>,
+        from: Option<&str>,
+        count: u32,
+    ) -> Result<LogPage, StoreError> {
+        let begin = from.map_or(Some(0), |from| from.parse::<usize>().ok());
+        let Some(begin) = begin.filter(|_| (1..=1_000).contains(&count)) else {
+            let is_taken = self.has(Mistake::LogsWrongPages);
+            return if is_taken {
+                Ok(LogPage::default())
+            } else {
+                Err(refusal(StoreErrorKind::InvalidInput))
+            };
+        };
+        let mut all = self.all_logged(queue).await?;
+        all.retain(|logged| state.is_none_or(|state| logged.state == state));
+        let end = begin + count as usize;
+        let next = (end < all.len() && !self.has(Mistake::LogsFirstPageOnly)).then(|| end.to_string());
+        let messages = all.into_iter().skip(begin).take(count as usize).collect();
+        Ok(LogPage::new(messages).with_next(next))
     }
 }
 

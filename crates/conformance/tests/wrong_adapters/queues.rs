@@ -280,6 +280,7 @@ impl QueueStore for Wrong {
             counts: Some(Arc::clone(&self) as _),
             groups: Some(Arc::clone(&self) as _),
             index: Some(Arc::clone(&self) as _),
+            log: Some(Arc::clone(&self) as _),
             arrivals: Some(Arc::clone(&self) as _),
             dead_letters: Some(Arc::clone(&self) as _),
             detach: Some(Arc::clone(&self) as _),

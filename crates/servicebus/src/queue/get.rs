@@ -256,7 +256,8 @@ pub(super) async fn peek(
             if peeks.is_empty() {
                 break;
             }
-            found.extend(try_join_all(peeks).await?.into_iter().flatten());
+            let peeks = try_join_all(peeks).await?.into_iter();
+            found.extend(peeks.filter(|(_, held_until)| held_until.is_none()).map(|(message, _)| message));
         }
     }
     if seen >= PEEK_REACH && found.len() < wanted as usize {
@@ -269,13 +270,13 @@ pub(super) async fn peek(
 }
 
 /// Returns a message with the data of its blob: for a dead letter the text that was saved for it, otherwise
-/// its delivery count and its text. Returns `None` for a message that is held until a later time.
-async fn peeked(
+/// its delivery count and its text. Also returns the time until which the message is held, if it is.
+pub(super) async fn peeked(
     queues: &ServiceBusQueues,
     queue: &QueueName,
     mut content: Content,
     is_in_session: bool,
-) -> Result<Option<PeekedMessage>, StoreError> {
+) -> Result<(PeekedMessage, Option<SystemTime>), StoreError> {
     replaced::count(&queues.queue_blobs, queue, &mut content).await?;
     let mut held = HeldMessage::of(queue, &content, SystemTime::UNIX_EPOCH);
     if Place::of(queue).is_dead_letters {
@@ -284,21 +285,20 @@ async fn peeked(
             None => queues.queue_blobs.saved_text(&mut held).await?.map_or(content.text, |(text, _)| text),
         };
         let letter = PeekedMessage::new(held.id, text, content.delivered, content.inserted);
-        return Ok(Some(letter.with_dead(content.cause).with_original_id(content.id)));
+        return Ok((letter.with_dead(content.cause).with_original_id(content.id), None));
     }
     // A message that is put back in a session, or checkpointed, is itself unchanged.
+    let mut held_until = None;
     let may_have_blob = is_in_session || content.delivered_here > 0 && queues.saves_texts(queue).await?;
     if may_have_blob && let Some(saved) = queues.queue_blobs.read_saved(&held).await? {
-        if saved.held_until(queues.links.clock.now()).is_some() {
-            return Ok(None);
-        }
+        held_until = saved.held_until(queues.links.clock.now());
         // The service does not count deliveries that end with their session, and may not count those that end
         // with their link.
         content.delivered = content.delivered.max(saved.delivery);
         content.text = saved.text.unwrap_or(content.text);
     }
     let message = PeekedMessage::new(content.id, content.text, content.delivered, content.inserted);
-    Ok(Some(message.with_expires(content.expires)))
+    Ok((message.with_expires(content.expires), held_until))
 }
 
 impl HeldMessage {

@@ -39,6 +39,10 @@ pub(super) const BODY: &str = "jobqueue-body";
 /// between deliveries, nor when the message is dead-lettered.
 const ENQUEUED: &str = "x-opt-enqueued-time";
 
+/// The states of a message in a peek. A message that another program has deferred has a third one.
+const ACTIVE: i64 = 0;
+const SCHEDULED: i64 = 2;
+
 /// Application properties that the service sets on a dead letter.
 pub(super) const REASON: &str = "DeadLetterReason";
 pub(super) const DESCRIPTION: &str = "DeadLetterErrorDescription";
@@ -151,7 +155,12 @@ pub(super) struct Content {
     pub(super) letter: Option<String>,
     pub(super) cause: Option<DeadLetterCause>,
     pub(super) locked_until: Option<SystemTime>,
+    /// True for a message that the service would deliver now, and for one that it has delivered under a lock.
     pub(super) is_active: bool,
+    /// True for a message whose delay is not over.
+    pub(super) is_scheduled: bool,
+    /// The end of the delay, which may be over.
+    pub(super) scheduled_for: Option<SystemTime>,
     pub(super) properties: Option<Properties>,
     pub(super) application_properties: Option<ApplicationProperties>,
 }
@@ -180,7 +189,12 @@ impl Content {
         let sequence = annotation("x-opt-sequence-number").unwrap_or_default();
         let first_sequence = annotation("x-opt-enqueue-sequence-number").filter(|number| *number > 0);
         let enqueued = annotation(ENQUEUED).map_or_else(SystemTime::now, time);
-        let end = life_of(&message).and_then(|life| enqueued.checked_add(life));
+        let state = annotation("x-opt-message-state").unwrap_or_default();
+        let scheduled_for = annotation("x-opt-scheduled-enqueue-time").map(time);
+        let is_scheduled = state == SCHEDULED;
+        // The time to live of a delayed message begins when its delay is over.
+        let begin = scheduled_for.filter(|_| is_scheduled).unwrap_or(enqueued);
+        let end = life_of(&message).and_then(|life| begin.checked_add(life));
         let delivered_here = message.header.as_ref().map_or(0, |header| header.delivery_count);
         let dequeued = property(DEQUEUED).and_then(|count| u32::try_from(count).ok());
         let (body_digest, letter_text) = text(BODY).filter(|of| is_digest(of, &body)).zip(text(TEXT)).unzip();
@@ -212,7 +226,9 @@ impl Content {
             cause: text(REASON)
                 .map(|reason| DeadLetterCause::new(reason).with_description(text(DESCRIPTION))),
             locked_until: annotation("x-opt-locked-until").map(instant),
-            is_active: annotation("x-opt-message-state").unwrap_or_default() == 0,
+            is_active: state == ACTIVE,
+            is_scheduled,
+            scheduled_for,
             text: letter_text.map_or(body, Ok),
             body_digest,
             other,
@@ -295,105 +311,4 @@ pub(super) fn is_of_partition(sequence: i64) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use fe2o3_amqp::types::messaging::AmqpValue;
-
-    use super::super::letter::{digest, mark};
-    use super::*;
-
-    const DAY: Duration = Duration::from_secs(86_400);
-
-    fn incoming(ttl: Option<u32>, life: Option<(i64, i64)>) -> Incoming {
-        let mut header = Header::builder().build();
-        header.ttl = ttl;
-        let properties = Properties {
-            creation_time: life.map(|(created, _)| Timestamp::from_milliseconds(created)),
-            absolute_expiry_time: life.map(|(_, end)| Timestamp::from_milliseconds(end)),
-            ..Properties::default()
-        };
-        Message::builder().header(header).properties(properties).body(Body::Empty).build()
-    }
-
-    fn outgoing(expires: Option<SystemTime>, now: SystemTime) -> Outgoing<'static> {
-        Outgoing {
-            content: MessageBody::Text("text"),
-            id: "id",
-            message_id: "id".to_owned(),
-            group: None,
-            inserted: Some(now),
-            expires,
-            visible: None,
-            dequeued: 0,
-            seal: None,
-            now,
-        }
-    }
-
-    #[test]
-    fn life_of_a_message_is_the_difference_of_two_times() {
-        let ms = |days: u32| (DAY * days).as_millis() as i64;
-        // A client that writes the lower 32 bits of 60 days into the header.
-        let cut = incoming(Some(ms(60) as u32), Some((ms(1), ms(61))));
-        assert_eq!(life_of(&cut), Some(60 * DAY));
-        assert_eq!(life_of(&incoming(Some(5_000), None)), Some(Duration::from_secs(5)));
-        // The sender's clock went back between the two times.
-        assert_eq!(life_of(&incoming(Some(5_000), Some((ms(2), ms(1))))), Some(Duration::from_secs(5)));
-        assert_eq!(life_of(&incoming(None, Some((ms(1), ms(3))))), Some(2 * DAY));
-        assert_eq!(life_of(&incoming(Some(u32::MAX), None)), None);
-    }
-
-    // On Windows, five seconds after the last time panicked, and so did each get that met the message.
-    #[test]
-    fn times_of_a_sender_end_with_the_year_9999() {
-        let last = instant(LAST_EXPIRY);
-        for own in [910_692_730_085_477, i64::MAX] {
-            let mut message = incoming(Some(5_000), None);
-            let properties = ApplicationProperties::builder().insert(EXPIRES, own).insert(INSERTED, own);
-            message.application_properties = Some(properties.build());
-            let annotations = MessageAnnotations::builder().insert(ENQUEUED, Value::Long(1_000));
-            message.message_annotations = Some(annotations.build());
-            let read = Content::read(message);
-            assert_eq!(read.expires, Some(last), "{own}");
-            assert_eq!(read.inserted, instant(1_000), "{own}");
-        }
-    }
-
-    // A tool sent a copy of a letter with another body, and the copy had the original number of that letter.
-    #[test]
-    fn text_of_a_letter_stands_for_the_body_that_it_replaces() {
-        for (body, expected) in [("sent", Some("last text")), ("edited", None)] {
-            let mut message = incoming(None, None);
-            message.body = Body::Value(AmqpValue(Value::String(body.to_owned())));
-            let annotations = MessageAnnotations::builder().insert("x-opt-sequence-number", Value::Long(7));
-            message.message_annotations = Some(annotations.insert(ENQUEUED, Value::Long(1_000)).build());
-            let properties = ApplicationProperties::builder().insert(LETTER, mark(7, instant(1_000)));
-            let properties = properties.insert(TEXT, "last text".to_owned()).insert(BODY, digest("sent"));
-            message.application_properties = Some(properties.build());
-            assert_eq!(Content::read(message).letter.as_deref(), expected, "{body}");
-        }
-    }
-
-    #[test]
-    fn message_has_its_own_life_and_none_of_the_message_that_it_replaces() {
-        let start = SystemTime::UNIX_EPOCH + 20_000 * DAY;
-        let replaced = || incoming(Some(1), Some((1, 2))).properties;
-        for life in [Duration::from_millis(1), DAY, 60 * DAY] {
-            let sent = outgoing(Some(start + life), start).message(replaced(), None);
-            let properties = sent.properties.unwrap();
-            let (created, end) =
-                (properties.creation_time.unwrap(), properties.absolute_expiry_time.unwrap());
-            assert_eq!(created.milliseconds(), millis(start));
-            assert_eq!(end.milliseconds(), millis(start + life));
-            let ttl = u32::try_from(life.as_millis()).unwrap_or(u32::MAX);
-            assert_eq!(sent.header.unwrap().ttl, Some(ttl), "{life:?}");
-        }
-        let endless = outgoing(None, start).message(replaced(), None);
-        let properties = endless.properties.unwrap();
-        assert_eq!(endless.header.unwrap().ttl, None);
-        assert_eq!(properties.creation_time, None);
-        assert_eq!(properties.absolute_expiry_time, None);
-        let far = outgoing(Some(start + 100_000_000 * DAY), start).message(None, None);
-        let end = far.properties.unwrap().absolute_expiry_time.unwrap();
-        assert_eq!(end.milliseconds(), LAST_EXPIRY);
-    }
-}
+mod tests;

@@ -9,6 +9,7 @@ mod facts;
 mod get;
 mod in_session;
 mod letter;
+mod listing;
 mod lost_locks;
 mod manage;
 mod message;
@@ -45,9 +46,10 @@ use super::session::Pool;
 use super::texts::QueueBlobs;
 use jobqueue_storage::{
     Advice, Arrivals, Batches, Created, DeliveriesStopped, Detach, ExpiredReceipt, GetMessages, Guarantees,
-    LeaseLinks, LeaseRevoked, MessageRef, Metadata, Operation, OrderedGroups, PeekedMessage, PutMessage,
-    PutOutcome, QueueName, QueuePowers, QueueProperties, QueueStore, Received, StoreError, Subscription,
-    SweepLeftovers, SweptLeftovers, UpdateMessage, Updated, Upkeep, WarmUp, put_each,
+    LeaseLinks, LeaseRevoked, LogPage, LoggedState, MessageLog, MessageRef, Metadata, Operation,
+    OrderedGroups, PeekedMessage, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties,
+    QueueStore, Received, StoreError, Subscription, SweepLeftovers, SweptLeftovers, UpdateMessage, Updated,
+    Upkeep, WarmUp, put_each,
 };
 
 /// The number of concurrent requests of `put_all` and of `delete_all`. They share a link, and none waits for
@@ -67,6 +69,8 @@ pub(super) struct ServiceBusQueues {
     sessions: Arc<SingleFlightCache<RequiresSession>>,
     saves_texts: Arc<SingleFlightCache<SavesTexts>>,
     pools: Arc<Mutex<HashMap<QueueName, Arc<Pool>>>>,
+    /// Held during the pauses of walks, so that all walks of a process share their credits.
+    pace: Arc<tokio::sync::Mutex<()>>,
     /// The message counts that were made by peeking.
     counts: Arc<SingleFlightCache<Count>>,
     /// The attempts to read the service's time, under a single key for all queues.
@@ -87,6 +91,7 @@ impl ServiceBusQueues {
             sessions: Arc::default(),
             saves_texts: Arc::default(),
             pools: Arc::default(),
+            pace: Arc::default(),
             counts: Arc::default(),
             clock_readings: Arc::new(clock_readings),
         }
@@ -176,6 +181,7 @@ impl QueueStore for ServiceBusQueues {
             guarantees: Guarantees { checks_expiry: true, ..Guarantees::default() },
             peek_reach: Some(get::PEEK_REACH),
             metadata: Some(Arc::clone(&self) as _),
+            log: Some(Arc::clone(&self) as _),
             batches: Some(Arc::clone(&self) as _),
             groups: Some(Arc::clone(&self) as _),
             dead_letters: Some(Arc::clone(&self) as _),
@@ -213,6 +219,19 @@ impl Batches for ServiceBusQueues {
             .buffered(CONCURRENT_REQUESTS)
             .collect()
             .await
+    }
+}
+
+#[async_trait]
+impl MessageLog for ServiceBusQueues {
+    async fn logged(
+        &self,
+        queue: &QueueName,
+        state: Option<LoggedState>,
+        from: Option<&str>,
+        count: u32,
+    ) -> Result<LogPage, StoreError> {
+        listing::page(self, queue, state, from, count).await
     }
 }
 
@@ -286,6 +305,7 @@ impl Detach<dyn QueueStore> for ServiceBusQueues {
             sessions: Arc::clone(&self.sessions),
             saves_texts: Arc::clone(&self.saves_texts),
             pools: Arc::default(),
+            pace: Arc::clone(&self.pace),
             counts: Arc::clone(&self.counts),
             clock_readings: Arc::clone(&self.clock_readings),
         })

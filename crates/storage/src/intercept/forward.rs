@@ -12,10 +12,10 @@ use crate::name::{BlobName, ContainerName, QueueName};
 use crate::{
     Access, Batches, Blob, BlobLeases, BlobListing, BlobPowers, BlobProperties, BlobStore, Created,
     DeadLetterMessage, Detach, ExpiredReceipt, GetMessages, JournalEntry, JournalPage, JournalQuery,
-    JournalStore, LeaseId, MessageId, MessageIndex, MessagePage, MessageRef, MessageState, Metadata,
-    MetadataStore, NativeDeadLetters, Operation, PeekedMessage, Permissions, PutBlob, PutMessage, PutOutcome,
-    QueuePowers, QueueProperties, QueueStore, Received, StateCounter, StateCounts, StoreError, UpdateMessage,
-    Updated,
+    JournalStore, LeaseId, LogPage, LoggedState, MessageId, MessageIndex, MessageLog, MessagePage,
+    MessageRef, MessageState, Metadata, MetadataStore, NativeDeadLetters, Operation, PeekedMessage,
+    Permissions, PutBlob, PutMessage, PutOutcome, QueuePowers, QueueProperties, QueueStore, Received,
+    StateCounter, StateCounts, StoreError, UpdateMessage, Updated,
 };
 
 /// Implements a trait from a table. A row is the kind of the subject (the first argument), the operation, and
@@ -89,6 +89,7 @@ forward! {
             metadata,
             counts,
             index,
+            log,
             batches,
             groups,
             dead_letters,
@@ -103,6 +104,7 @@ forward! {
             metadata: metadata.map(|metadata| self.around(metadata) as _),
             counts: counts.map(|counts| self.around(counts) as _),
             index: index.map(|index| self.around(index) as _),
+            log: log.map(|log| self.around(log) as _),
             batches: batches.map(|batches| self.around(batches) as _),
             dead_letters: dead_letters.map(|dead_letters| self.around(dead_letters) as _),
             permissions: permissions.map(|permissions| self.around(permissions) as _),
@@ -163,6 +165,12 @@ forward! {
     MessageIndex {
         Queue Peek: messages(queue: &QueueName, state: MessageState, from: Option<&str>, count: u32) -> MessagePage;
         Queue Update: make_visible(queue: &QueueName, message: &MessageId) -> bool;
+    }
+}
+
+forward! {
+    MessageLog {
+        Queue Peek: logged(queue: &QueueName, state: Option<LoggedState>, from: Option<&str>, count: u32) -> LogPage;
     }
 }
 

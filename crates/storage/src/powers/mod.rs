@@ -11,6 +11,7 @@
 
 mod blobs;
 mod index;
+mod message_log;
 mod queues;
 
 use std::fmt;
@@ -21,6 +22,7 @@ use async_trait::async_trait;
 
 pub use self::blobs::{BlobLeases, LeaseId};
 pub use self::index::{MessageIndex, MessagePage, MessageState};
+pub use self::message_log::{LogPage, LoggedMessage, LoggedState, MessageLog};
 pub use self::queues::{
     Arrivals, Batches, DeliveriesStopped, LeaseLinks, LeaseRevoked, MetadataStore, NativeDeadLetters,
     OrderedGroups, StateCounter, StateCounts, Upkeep, WarmUp,

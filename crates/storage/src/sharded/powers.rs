@@ -45,6 +45,7 @@ impl ShardedQueues {
             counts: all(|powers| powers.counts.is_some()).then(|| Arc::clone(&self) as _),
             // A page would have to be merged from the pages of the shards.
             index: None,
+            log: None,
             batches: Some(Arc::clone(&self) as _),
             // Two shards may hold messages of a key while the number of shards changes.
             groups: None,

@@ -137,7 +137,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         payload,
         checkpoint,
         may_cancel: access.allows(Action::Cancel) && can_be_cancelled(&found),
-        may_run_now: access.allows(Action::RunNow) && waits_for_a_time(&found) && admin.shows_all_jobs(),
+        may_run_now: access.allows(Action::RunNow) && waits_for_a_time(&found) && admin.makes_jobs_due(),
         may_redrive: access.allows(Action::Redrive),
         may_purge: access.allows(Action::Purge),
         may_copy: access.allows(Action::Send) && !request.app.redactor.hides(),

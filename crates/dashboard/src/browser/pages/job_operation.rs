@@ -64,7 +64,7 @@ pub(super) async fn show(
     }
     let count = report.map_or(0, |report| report.jobs().len());
     let (access, shows_all) = (request.admin.access(), request.app.admin.shows_all_jobs());
-    let may_run_now = access.allows(Action::RunNow) && shows_all;
+    let may_run_now = access.allows(Action::RunNow) && request.app.admin.makes_jobs_due();
     let page = JobOperationPage {
         layout,
         operation,

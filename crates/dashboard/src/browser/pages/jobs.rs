@@ -39,6 +39,10 @@ struct Jobs {
     queue: String,
     /// The lists, each with its query and the number of its jobs if the storage counts them.
     lists: Vec<(List, String, Option<u64>)>,
+    /// False if the waiting jobs include the running ones, which have no list.
+    shows_running: bool,
+    /// True if the storage may have jobs that it does not show.
+    is_partial: bool,
     list: List,
     selection: JobSelection,
     jobs: Vec<Message>,
@@ -57,9 +61,11 @@ struct Jobs {
 }
 
 /// The jobs of one page.
+#[derive(Default)]
 struct FoundJobs {
     jobs: Vec<Message>,
     next: Option<String>,
+    is_partial: bool,
 }
 
 impl List {
@@ -119,11 +125,14 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     if selection.is_empty() && from.is_none() {
         layout = layout.live(&request, &look);
     }
-    let (access, shows_all) = (request.admin.access(), request.app.admin.shows_all_jobs());
+    let (access, admin) = (request.admin.access(), &request.app.admin);
+    let shows_all = admin.shows_all_jobs();
     let page = Jobs {
         layout,
         queue: queue.to_owned(),
         lists: lists.to_vec(),
+        shows_running: admin.shows_running_jobs() || !shows_all,
+        is_partial: found.is_partial,
         list,
         has_keys: found.jobs.iter().any(|job| !job.key.is_empty()),
         jobs: found.jobs,
@@ -133,7 +142,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         operations: Started::last(&request, queue, true),
         has_text: !request.app.redactor.hides(),
         may_act: may_preview(&request),
-        may_run_now: access.allows(Action::RunNow) && shows_all && list.is_hidden(),
+        may_run_now: access.allows(Action::RunNow) && admin.makes_jobs_due() && list.is_hidden(),
         selection,
     };
     Ok(Answer::Page(page.render()?))
@@ -165,15 +174,19 @@ async fn read(
     if !admin.shows_all_jobs() {
         let queue = fields.required("queue")?;
         if list.0 != JobState::Waiting {
-            return Ok(FoundJobs { jobs: Vec::new(), next: None });
+            return Ok(FoundJobs::default());
         }
         let shown = request.app.reads.get(queue, admin.peek(queue)).await?;
         let jobs = shown.iter().filter(|job| selection.selects(job));
-        return Ok(FoundJobs { jobs: jobs.map(|job| Message::new(request, job)).collect(), next: None });
+        let jobs = jobs.map(|job| Message::new(request, job)).collect();
+        return Ok(FoundJobs { jobs, ..FoundJobs::default() });
+    }
+    if list.0 == JobState::Running && !admin.shows_running_jobs() {
+        return Ok(FoundJobs::default());
     }
     let page = search(request, fields, list, selection).await?;
     let jobs = page.jobs.iter().map(|job| Message::new(request, job)).collect();
-    Ok(FoundJobs { jobs, next: page.next.clone() })
+    Ok(FoundJobs { jobs, next: page.next.clone(), is_partial: page.partial })
 }
 
 /// Returns the jobs that the fields of the page select, if the storage shows every message. Leaves out what

@@ -155,11 +155,15 @@ fn none_found(request: &AuthorizedRequest, look: &Look, fields: &Fields) -> Stri
         _ => "id",
     };
     let place = if fields.text("queue").is_some() { "this queue" } else { "each queue" };
-    match request.app.admin.shows_all_jobs() {
-        true => format!(
+    let admin = &request.app.admin;
+    match (admin.shows_running_jobs(), admin.shows_all_jobs()) {
+        (true, _) => format!(
             "No job with this {what} waits or runs, and no dead letter has it, among the first 10,000 of each state in {place}."
         ),
-        false => format!(
+        (false, true) => format!(
+            "No job with this {what} waits or runs, and no dead letter has it, among the messages of {place} that can be read in some seconds, 500 a second."
+        ),
+        (false, false) => format!(
             "No running job has this {what}, and none of the first 32 messages of {place} and of its dead letters ({} requests).",
             3 * searched_queues(look, fields.text("queue")).len()
         ),

@@ -14,7 +14,7 @@ module.exports = {
         const count = number(body.get('message-count'));
         const found = queue.browse(from, count, plain(body.get('session-id')));
         if (found.length === 0) return undefined;
-        return { messages: page(found.map((stored) => stored.encode())).map((message) => ({ message })) };
+        return { messages: page(found.map((stored) => stored.encodeForPeek())).map((message) => ({ message })) };
     },
 
     'schedule-message': (queue, body) => {

@@ -21,13 +21,22 @@ class StoredMessage {
 
     /** Returns the bytes that a receiver gets, with the service's annotations. */
     encode() {
+        return this.annotated(this.lock);
+    }
+
+    /** Returns the bytes that a peek shows: a locked message is active, and nothing says that it is locked. */
+    encodeForPeek() {
+        return this.annotated(undefined);
+    }
+
+    annotated(lock) {
         const annotations = new Map([
             ['x-opt-sequence-number', types.Long(this.sequence)],
             ['x-opt-enqueue-sequence-number', types.Long(this.originalSequence)],
             ['x-opt-enqueued-time', types.Timestamp(this.enqueued)],
             ['x-opt-message-state', types.Int(STATES[this.state])],
         ]);
-        if (this.lock) annotations.set('x-opt-locked-until', types.Timestamp(this.lock.until));
+        if (lock) annotations.set('x-opt-locked-until', types.Timestamp(lock.until));
         return this.message.encode(this.deliveries, annotations, this.added);
     }
 }
