@@ -17,6 +17,7 @@ mod idling;
 mod jobs;
 mod late_answers;
 mod leftovers;
+mod lists;
 mod locks;
 mod long_held;
 mod made_anew;
