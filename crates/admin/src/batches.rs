@@ -201,8 +201,8 @@ impl Admin {
     /// ended, three for each queue and three more if a child waits in it, one for each batch that its jobs
     /// name, and one for each worker.
     ///
-    /// If the storage [shows which jobs run](Self::shows_running_jobs), children and dead letters that are not among
-    /// the first are searched as [`explain`](Self::explain) searches a job: among the first 10,000 of each
+    /// If the storage [shows which jobs run](Self::shows_running_jobs), children and dead letters that are not
+    /// among the first are searched as [`explain`](Self::explain) searches a job: among the first 10,000 of each
     /// state in each queue, at a request for each 1,000, and one more for each such page that names the
     /// batch. The search ends once all children to show were found.
     ///

@@ -212,7 +212,7 @@ impl Admin {
     /// With a condition, if the storage [shows every message](Self::shows_all_jobs), it examines the first
     /// 10,000 of each state, including those that other readers have leased, and returns those that match, up
     /// to 8 MiB of texts; [`matching`](DeadLetterPage::matching) counts all. This costs a request for each
-    /// 1,000, and five more. On Service Bus it examines as many as it can read in three seconds, 500 a second
+    /// 1,000, and five more. On Service Bus it examines as many as it can read in two seconds, 500 a second
     /// at most.
     ///
     /// # Errors

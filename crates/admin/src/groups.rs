@@ -101,8 +101,8 @@ impl Admin {
     ///
     /// A storage that [keeps the order itself](jobqueue::storage::OrderedGroups) has no logs: there the
     /// groups are read from the first 10,000 messages of each state, or from the first 32 messages if the
-    /// storage does not [show which run](Self::shows_running_jobs). If there are more messages, the list is not
-    /// [complete](GroupList::complete). On such a storage a call costs up to fifty requests.
+    /// storage does not [show which run](Self::shows_running_jobs). If there are more messages, the list is
+    /// not [complete](GroupList::complete). On such a storage a call costs up to fifty requests.
     ///
     /// # Errors
     /// [`NotFound`](jobqueue::ErrorKind::NotFound) if there is no such queue;

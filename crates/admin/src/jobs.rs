@@ -158,7 +158,8 @@ pub struct JobPage {
 
 impl Admin {
     /// Returns whether the storage shows all jobs of a queue: SQLite, PostgreSQL, memory and Service Bus do.
-    /// On other storages [`jobs`](Self::jobs) fails, and [`peek`](Self::peek) shows the first 32 visible jobs.
+    /// On other storages [`jobs`](Self::jobs) fails, and [`peek`](Self::peek) shows the first 32 visible
+    /// jobs.
     pub fn shows_all_jobs(&self) -> bool {
         self.has_index() || self.has_log()
     }
@@ -178,7 +179,7 @@ impl Admin {
     /// messages a request, and stops after 100,000. Each batch that its jobs name costs a request.
     ///
     /// On Service Bus a search reads 100 messages by one or two requests, at most 500 a second, and stops
-    /// after three seconds. The waiting jobs include the running ones, which have no list of their own.
+    /// after two seconds. The waiting jobs include the running ones, which have no list of their own.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -199,9 +200,9 @@ impl Admin {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid`](ErrorKind::Invalid) if the storage does not show its jobs, or those of this state, for dead
-    /// letters, and if no search stopped where this one is to start; [`NotFound`](ErrorKind::NotFound) if there is no such
-    /// queue; [`Conflict`](ErrorKind::Conflict) if a job names the filter's batch but that batch does not
+    /// [`Invalid`](ErrorKind::Invalid) if the storage does not show its jobs, or those of this state, for
+    /// dead letters, and if no search stopped where this one is to start;
+    /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Conflict`](ErrorKind::Conflict) if a job names the filter's batch but that batch does not
     /// exist because it was swept; [`Storage`](ErrorKind::Storage) if something cannot be read.
     pub async fn jobs(&self, queue: &str, state: JobState, filter: &JobFilter) -> Result<JobPage, Error> {
         let mut page = self.find_jobs(queue, state, filter, MAX_SEARCHED).await?;

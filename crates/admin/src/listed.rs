@@ -9,7 +9,7 @@ use super::queues::not_found;
 use super::{Admin, JobState};
 
 /// The time after which a search of a log ends. Its storage reads at most a few hundred messages a second.
-pub(super) const LOG_SEARCH_TIME: Duration = Duration::from_secs(3);
+pub(super) const LOG_SEARCH_TIME: Duration = Duration::from_secs(2);
 
 const HIDES_LEASES: &str = "this storage does not show which jobs run: list the waiting jobs, among which they are, or the workers with their jobs";
 const SHOWS_ONE_STATE: &str = "this storage shows the jobs of one state at a time";

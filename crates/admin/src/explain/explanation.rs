@@ -63,7 +63,7 @@ pub enum JobPlace {
     Ended,
     /// It was not found: it has ended, or never existed, or is a dead letter behind the first 32. If the
     /// storage does not show all jobs, it may also be delayed, leased by a worker without a record, or behind
-    /// the first 32 messages; on Service Bus behind those that can be read in three seconds.
+    /// the first 32 messages; on Service Bus behind those that can be read in two seconds.
     Unseen,
 }
 

@@ -50,9 +50,10 @@ struct BlobReadings {
 impl Admin {
     /// Returns the state of a job and the reasons why it does not run. Reads the records of workers, the
     /// first 32 messages of the queue and the first 32 dead letters; if the storage shows all jobs, the first
-    /// 10,000 of each state, on Service Bus as many of these as it can read in three seconds. Costs up to twenty requests, one for each worker, and one for each 1,000 jobs
-    /// and dead letters of which it reads the state. A job in order costs three more and one for each 32 jobs
-    /// of its key, or, if the storage keeps the order, the requests of [`groups`](Self::groups). If the job
+    /// 10,000 of each state, on Service Bus as many of these as it can read in two seconds. Costs up to twenty
+    /// requests, one for each worker, and one for each 1,000 jobs and dead letters of which it reads the
+    /// state, or two for each 100 on Service Bus. A job in order costs three more and one for each 32 jobs of
+    /// its key, or, if the storage keeps the order, the requests of [`groups`](Self::groups). If the job
     /// seems to be in no queue any more, all of these are made twice.
     ///
     /// If the records of workers, the requests to cancel jobs, the order of the key or the blob of the

@@ -86,7 +86,7 @@ impl Admin {
     }
 
     /// Returns the messages that a filter selects and that wait or run, among the first 10,000 of each state,
-    /// if the storage [shows all](Self::shows_all_jobs); on Service Bus among those that can be read in three
+    /// if the storage [shows all](Self::shows_all_jobs); on Service Bus among those that can be read in two
     /// seconds. The filter's limit is for each state. A running message may be returned twice.
     ///
     /// # Errors

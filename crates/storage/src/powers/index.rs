@@ -14,7 +14,8 @@ use crate::{MessageId, PeekedMessage, StoreError};
 /// Reading changes no message. A page is exact at one moment and has no expired message. The messages of a
 /// state come in the order of the times at which they become visible. Messages that wait for their group come
 /// last, each after the messages for which it waits. A storage that cannot keep this contract may have the
-/// weaker [`MessageLog`](super::MessageLog); without either, operators see only the first 32 visible messages.
+/// weaker [`MessageLog`](super::MessageLog). Without either, operators see only the first 32 visible
+/// messages.
 #[async_trait]
 pub trait MessageIndex: fmt::Debug + Send + Sync + 'static {
     /// Returns up to `count` (1 to 1,000) messages of one state, from the first message or from the

@@ -9,6 +9,7 @@ mod hostile;
 mod letters;
 mod links;
 mod lists;
+mod logged;
 mod outages;
 mod pauses;
 mod searching;
