@@ -143,7 +143,6 @@ function shown({ message: bytes }) {
         session: message.sessionId,
         state: STATES[plain(annotation('x-opt-message-state')) ?? 0],
         deliveries: plain(message.header[4]) ?? 0,
-        lockedUntil: time('x-opt-locked-until'),
         enqueued: time('x-opt-enqueued-time'),
         scheduledFor: time('x-opt-scheduled-enqueue-time'),
         properties: Object.fromEntries([...message.applicationProperties].map(([name, value]) => [name, plain(value)])),
