@@ -232,10 +232,8 @@ pub(super) async fn peek(
         let page = manage::peek(&node, from, size).await.map_err(failed)?;
         size = PAGE_SIZE;
         seen += page.len() as u64;
-        let Some(last) = page.last() else {
-            reached = 0;
-            break;
-        };
+        reached = if page.is_empty() { 0 } else { reached };
+        let Some(last) = page.last() else { break };
         from = last.sequence.saturating_add(1);
         is_partitioned |= page.iter().any(|content| is_of_partition(content.sequence));
         if is_seeking && !is_partitioned {
@@ -257,7 +255,7 @@ pub(super) async fn peek(
                 break;
             }
             let peeks = try_join_all(peeks).await?.into_iter();
-            found.extend(peeks.filter(|(_, held_until)| held_until.is_none()).map(|(message, _)| message));
+            found.extend(peeks.filter_map(|(message, held_until)| held_until.is_none().then_some(message)));
         }
     }
     if seen >= PEEK_REACH && found.len() < wanted as usize {

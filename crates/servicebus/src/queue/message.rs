@@ -191,28 +191,21 @@ impl Content {
         let enqueued = annotation(ENQUEUED).map_or_else(SystemTime::now, time);
         let state = annotation("x-opt-message-state").unwrap_or_default();
         let scheduled_for = annotation("x-opt-scheduled-enqueue-time").map(time);
-        let is_scheduled = state == SCHEDULED;
         // The time to live of a delayed message begins when its delay is over.
-        let begin = scheduled_for.filter(|_| is_scheduled).unwrap_or(enqueued);
+        let begin = scheduled_for.filter(|_| state == SCHEDULED).unwrap_or(enqueued);
         let end = life_of(&message).and_then(|life| begin.checked_add(life));
         let delivered_here = message.header.as_ref().map_or(0, |header| header.delivery_count);
         let dequeued = property(DEQUEUED).and_then(|count| u32::try_from(count).ok());
         let (body_digest, letter_text) = text(BODY).filter(|of| is_digest(of, &body)).zip(text(TEXT)).unzip();
         let number = first_sequence.unwrap_or(sequence);
+        let cause =
+            text(REASON).map(|reason| DeadLetterCause::new(reason).with_description(text(DESCRIPTION)));
         Self {
             id: id_of(&message, number, annotation(ENQUEUED).unwrap_or_default()),
             is_whole: true,
-            // A later time is not believed, because the sender's clock may be ahead.
-            inserted: property(INSERTED)
-                .map(time)
-                .filter(|at| *at <= enqueued + MAX_SKEW)
-                .unwrap_or(enqueued),
+            inserted: insertion(enqueued, property(INSERTED).map(time)),
             enqueued,
-            // The service removes the message when it expires by the service's clock. The sender's property
-            // is more exact, but is ignored if the sender's clock is behind, or if the message has no time to
-            // live: a tool that resends a message also resends the property.
-            expires: end
-                .map(|end| property(EXPIRES).map(time).filter(|own| end <= *own + MAX_SKEW).unwrap_or(end)),
+            expires: end.map(|end| expiry(end, property(EXPIRES).map(time))),
             delivered: delivered_here,
             replaced: dequeued
                 .zip(text(SEAL).filter(|_| letter_text.is_none()))
@@ -223,11 +216,10 @@ impl Content {
             letter: text(LETTER)
                 .filter(|of| is_mark_of(of, number, enqueued))
                 .and_then(|_| letter_text.clone()),
-            cause: text(REASON)
-                .map(|reason| DeadLetterCause::new(reason).with_description(text(DESCRIPTION))),
+            cause,
             locked_until: annotation("x-opt-locked-until").map(instant),
             is_active: state == ACTIVE,
-            is_scheduled,
+            is_scheduled: state == SCHEDULED,
             scheduled_for,
             text: letter_text.map_or(body, Ok),
             body_digest,
@@ -248,6 +240,19 @@ fn integer(value: &SimpleValue) -> Option<i64> {
         SimpleValue::String(number) => number.parse().ok(),
         _ => None,
     }
+}
+
+/// Returns the time at which a message was inserted. A property later than the enqueued time is not believed,
+/// because the sender's clock may be ahead.
+fn insertion(enqueued: SystemTime, of_sender: Option<SystemTime>) -> SystemTime {
+    of_sender.filter(|at| *at <= enqueued + MAX_SKEW).unwrap_or(enqueued)
+}
+
+/// Returns the time at which a message expires. The service removes it at `end`, by the service's clock. The
+/// property of the sender is more exact, but is ignored if the sender's clock is behind, or if the message
+/// has no time to live: a tool that resends a message also resends the property.
+fn expiry(end: SystemTime, of_sender: Option<SystemTime>) -> SystemTime {
+    of_sender.filter(|own| end <= *own + MAX_SKEW).unwrap_or(end)
 }
 
 /// Returns the time to live of a message as the service and its clients read it: the difference of two times,
