@@ -172,6 +172,9 @@ impl<'p> Search<'p> {
         self.found(&letter.source, &letter.id, |planned| {
             let is_any = planned.messages.contains(&None);
             let is_planned = letter.message_id().is_some_and(|id| planned.messages.contains(&Some(id)));
+            // The clocks of two shards may differ: the time alone does not show that a job which was put back
+            // before has not died again.
+            let was_there = was_there && (is_planned || letter.past.is_empty());
             if was_there && was_put_back {
                 // A copy of the letter that was put back.
                 Place::Nowhere

@@ -1,9 +1,10 @@
 //! Decides which of several dead letters of one job a pass handles.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
 use super::held::{HeldLetter, PassAction};
+use super::revive::min_fence_base;
 use crate::delivery::DeathOf;
 use crate::envelope::{EventDigest, Sha256Digest, UNREADABLE_KIND};
 
@@ -25,28 +26,33 @@ pub struct SeenLetters {
     /// makes no copies.
     may_have_copies: bool,
     deaths: HashSet<DeathOf>,
-    put_back: HashSet<LetterKey>,
+    /// The jobs that are in their queue again, with the least fence base of the message that was put there.
+    put_back: HashMap<LetterKey, u64>,
 }
 
 impl SeenLetters {
     pub(crate) fn new(may_have_copies: bool) -> Self {
-        Self { may_have_copies, deaths: HashSet::new(), put_back: HashSet::new() }
+        Self { may_have_copies, deaths: HashSet::new(), put_back: HashMap::new() }
     }
 
     /// Returns the role of a letter. A job that the pass has put back may be dead-lettered again immediately.
-    /// So a letter is a duplicate only if it existed before the pass `began`, or if it records a
-    /// dead-lettering that was handled.
+    /// So a letter is a duplicate only if it records a dead-lettering that was handled, or if it existed
+    /// before the pass `began` and its fence base is too small for the message that was put back. The time
+    /// alone does not suffice: the clocks of two shards may differ, and a clock may be set back.
     pub(crate) fn role(&self, held: &HeldLetter, began: Option<SystemTime>) -> LetterRole {
         if held.letter.death.as_ref().is_some_and(|death| self.deaths.contains(death)) {
             return LetterRole::Duplicate;
         }
-        self.role_of(LetterKey::of(held), began.is_some_and(|began| held.inserted < began))
+        let was_there = began.is_some_and(|began| held.inserted < began);
+        self.role_of(LetterKey::of(held), was_there, held.fence_base())
     }
 
-    fn role_of(&self, key: LetterKey, was_there: bool) -> LetterRole {
-        match (self.put_back.contains(&key), was_there, key) {
+    fn role_of(&self, key: LetterKey, was_there: bool, fence_base: u64) -> LetterRole {
+        let put_back = self.put_back.get(&key).copied();
+        let is_older = put_back.is_some_and(|least| fence_base < least);
+        match (put_back.is_some(), was_there, key) {
             (false, ..) => LetterRole::First,
-            (true, true, LetterKey::Event(_)) if self.may_have_copies => LetterRole::Duplicate,
+            (true, true, LetterKey::Event(_)) if self.may_have_copies && is_older => LetterRole::Duplicate,
             (true, true, LetterKey::Event(_)) => LetterRole::Leave,
             // A copy of a text cannot be distinguished from another message.
             (true, true, LetterKey::Text(_)) => LetterRole::First,
@@ -58,7 +64,8 @@ impl SeenLetters {
     pub(crate) fn done(&mut self, held: &HeldLetter, action: PassAction) {
         self.deaths.extend(held.letter.death.clone());
         if matches!(action, PassAction::PutBack | PassAction::ReportPutBack) {
-            self.put_back.insert(LetterKey::of(held));
+            let least = min_fence_base(held.fence_base(), held.letter.deliveries);
+            self.put_back.insert(LetterKey::of(held), least);
         }
     }
 }
@@ -94,10 +101,20 @@ mod tests {
         };
         for (may_have_copies, role) in [(true, LetterRole::Duplicate), (false, LetterRole::Leave)] {
             let mut seen = SeenLetters::new(may_have_copies);
-            assert_eq!(seen.role_of(key(), true), LetterRole::First);
-            seen.put_back.insert(key());
-            assert_eq!(seen.role_of(key(), true), role);
-            assert_eq!(seen.role_of(key(), false), LetterRole::Leave);
+            assert_eq!(seen.role_of(key(), true, 0), LetterRole::First);
+            seen.put_back.insert(key(), min_fence_base(0, 3));
+            assert_eq!(seen.role_of(key(), true, 0), role);
+            assert_eq!(seen.role_of(key(), false, 0), LetterRole::Leave);
+            assert_eq!(seen.role_of(key(), true, min_fence_base(0, 3)), LetterRole::Leave);
         }
+    }
+
+    #[test]
+    fn letter_with_the_largest_fence_base_is_no_duplicate() {
+        let event = r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","data":1}"#;
+        let key = || LetterKey::Event(event_of(event).unwrap().digest());
+        let mut seen = SeenLetters::new(true);
+        seen.put_back.insert(key(), min_fence_base(u64::MAX, 3));
+        assert_eq!(seen.role_of(key(), true, min_fence_base(u64::MAX, 3)), LetterRole::Leave);
     }
 }

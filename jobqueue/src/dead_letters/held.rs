@@ -53,6 +53,11 @@ impl HeldLetter {
         self.leased_at + self.received.elapsed()
     }
 
+    /// Returns the fence base of the job's message; 0 for a message of another program.
+    pub(super) fn fence_base(&self) -> u64 {
+        self.event.as_ref().map_or(0, |event| event.fence_base)
+    }
+
     pub(super) fn stored(&self) -> StoredLetter<'_> {
         StoredLetter { message: &self.message.id, inserted: self.inserted, text: &self.letter.text }
     }

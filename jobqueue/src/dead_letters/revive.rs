@@ -25,6 +25,10 @@ use crate::storage::{
 /// The time that must be left of the lease of a letter when its job is put back, so that the letter can be
 /// deleted.
 const DELETION_RESERVE: Duration = Duration::from_secs(2);
+/// The largest integer that JSON carries exactly to every language.
+const MAX_FENCE_BASE: u64 = (1 << 53) - 1;
+/// The number of bits in a fence for the deliveries of one message.
+const DELIVERY_BITS: u32 = 10;
 
 /// The new message of a redriven job, and the blobs that were written for it.
 struct RevivedJob {
@@ -271,14 +275,15 @@ impl DeadLetterQueue {
 /// after the other: the time in the number separates their fences. Two machines may redrive them, so the time
 /// is the storage's. The former number keeps the fence growing if the clock is wrong.
 fn fence_base(former: u64, deliveries: u32, now: SystemTime) -> u64 {
-    /// The number of bits for the deliveries of one message.
-    const DELIVERY_BITS: u32 = 10;
-    /// The largest integer that JSON carries exactly to every language.
-    const MAX: u64 = (1 << 53) - 1;
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
     let now = u64::try_from(now).unwrap_or(0).saturating_mul(1 << DELIVERY_BITS);
+    min_fence_base(former, deliveries).max(now).min(MAX_FENCE_BASE)
+}
+
+/// Returns the least number that [`fence_base`] returns at any time.
+pub(super) fn min_fence_base(former: u64, deliveries: u32) -> u64 {
     let least = former.saturating_add(deliveries.into()).saturating_add(1 << DELIVERY_BITS);
-    least.max(now).min(MAX)
+    least.min(MAX_FENCE_BASE)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The outcome of a redrive among more dead letters than a peek shows.
 
+use std::time::Duration;
+
 use jobqueue::{JobError, Storage, Worker};
 use jobqueue_admin::DeadLetterFilter;
 use jobqueue_tests::jobs::Task;
@@ -38,5 +40,21 @@ async fn outcome_behind_the_first_letters_is_known_right_after_a_redrive() {
         assert_eq!((outcome.ended, outcome.open, outcome.unknown), (2, 0, 0), "{outcome:?}");
         assert_eq!(outcome.dead_again[0].error.as_deref(), Some("row 18 is locked"));
         assert!(!outcome.more_letters);
+    }
+}
+
+// round 34, A1: the server of a shard is behind that which gave the time of the plan.
+#[tokio::test]
+async fn job_that_died_again_has_not_ended_whatever_the_clock_says() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        send(&admin, QUEUE, ["0".to_owned()]).await;
+        run(&storage, |_| Err(JobError::dead_letter("row 17 is locked"))).await;
+        let redriven = admin.redrive(QUEUE).filter(DeadLetterFilter::all()).run().await.unwrap();
+        run(&storage, |_| Err(JobError::dead_letter("row 18 is locked"))).await;
+        let mut plan = redriven.plan();
+        plan.before = plan.before.map(|before| before + Duration::from_secs(3_600));
+        let outcome = admin.outcome(&plan).await.unwrap();
+        assert_eq!((outcome.ended, outcome.dead_again.len()), (0, 1), "{outcome:?}");
     }
 }
