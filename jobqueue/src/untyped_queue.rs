@@ -20,7 +20,7 @@ use crate::group_log::{forget_message, is_in_order};
 use crate::job::outcome::chain;
 use crate::message::MessageDefaults;
 use crate::queue_core::{
-    QueueCore, QueueCoreOptions, RESCAN_SECONDS, UNCERTAIN_END, check_length, payload_error,
+    QueueCore, QueueCoreOptions, RESCAN_SECONDS, UNCERTAIN_END, check_length, create_queue, payload_error,
 };
 use crate::runtime::Runtime;
 use crate::send::{Purpose, SendOptions, Sent, dispatch, mark_copy, new_id, prepare_envelope};
@@ -48,6 +48,15 @@ pub struct UntypedQueue {
 }
 
 impl UntypedQueue {
+    /// Creates a queue without settings, and without the positions in order that a deleted queue of this name
+    /// has left. Returns false if it exists.
+    pub async fn create(storage: &Storage, name: &QueueName) -> Result<bool, Error> {
+        match storage.queues().queue_metadata(name).await {
+            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(create_queue(storage, name).await?),
+            found => Ok(found.map(|_| false)?),
+        }
+    }
+
     /// Opens an existing queue. Messages that it writes name `operator`.
     pub async fn open(storage: &Storage, queue: &str, operator: &Arc<str>) -> Result<Self, Error> {
         Self::open_with(storage, queue, operator, DEFAULT_MAX_PAYLOAD_BYTES).await

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, join, stream};
-use jobqueue::__internals::{QueueReading, RunningJob, WorkerRecord};
+use jobqueue::__internals::{QueueReading, RunningJob, UntypedQueue, WorkerRecord};
 use jobqueue::settings::{Metadata, QueueSettings, SettingWarning};
 use jobqueue::storage::{StateCounts, StoreError, StoreErrorKind};
 use jobqueue::{Error, ErrorKind, QueueName, Storage};
@@ -164,17 +164,7 @@ impl Admin {
             let name = QueueName::new(queue)?;
             // The dead-letter queue needs a valid name too.
             name.dead_letter()?;
-            let storage = open.await?;
-            match storage.queues().queue_metadata(&name).await {
-                Ok(_) => return Ok(false),
-                Err(e) if e.kind() == StoreErrorKind::QueueNotFound => {}
-                Err(e) => return Err(e.into()),
-            }
-            match storage.queues().create_queue(&name, &Metadata::new()).await {
-                Ok(_) => Ok(true),
-                Err(e) if e.kind() == StoreErrorKind::QueueAlreadyExists => Ok(false),
-                Err(e) => Err(e.into()),
-            }
+            UntypedQueue::create(&open.await?, &name).await
         };
         let summary = |new: &bool| if *new { "created".to_owned() } else { "it exists".to_owned() };
         let target = ActionTarget { selection: first.to_owned(), ..format!("queue {queue}").into() };

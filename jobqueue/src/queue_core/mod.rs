@@ -21,7 +21,7 @@ pub(crate) use blobs::{
 pub(crate) use errors::{RESCAN_SECONDS, UNCERTAIN_END, no_renewer, payload_error};
 pub(crate) use fit::{check_length, fit};
 pub(crate) use idle::Idle;
-pub(crate) use open::{ONCE, ensure};
+pub(crate) use open::{ONCE, create_queue, ensure};
 pub(crate) use queue::{MAX_DELAY, QueueCore, QueueCoreOptions};
 pub use typed::Queue;
 pub(crate) use typed::QueueOf;

@@ -8,7 +8,7 @@ use crate::group_log::GroupLogs;
 use crate::job::outcome::chain;
 use crate::settings::Metadata;
 use crate::storage::{
-    ContainerName, QueueName, Queues, Storage, StoreError, StoreErrorKind, TransactionPlace,
+    ContainerName, Created, QueueName, Queues, Storage, StoreError, StoreErrorKind, TransactionPlace,
 };
 
 /// The container of the records of effects that run once.
@@ -27,7 +27,12 @@ pub(crate) async fn ensure(
     let give_up = tokio::time::Instant::now() + DELETION_TIMEOUT;
     loop {
         let found = match store.queue_metadata(name).await {
-            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => create(store, name, logs).await,
+            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => match create(store, name, logs).await {
+                Ok(true) => Ok(Metadata::new()),
+                // Another process or an operator has created the queue since: its settings apply.
+                Ok(false) => store.queue_metadata(name).await,
+                Err(e) => Err(e),
+            },
             found => found,
         };
         match found {
@@ -48,7 +53,13 @@ pub(crate) async fn ensure(
     }
 }
 
-async fn create(store: &Queues, name: &QueueName, logs: Option<&GroupLogs>) -> Result<Metadata, StoreError> {
+/// Creates a queue that was not found, without settings and with empty group logs. Returns false if it
+/// exists.
+pub(crate) async fn create_queue(storage: &Storage, name: &QueueName) -> Result<bool, StoreError> {
+    create(storage.queues(), name, Some(&GroupLogs::new(storage, name.clone()))).await
+}
+
+async fn create(store: &Queues, name: &QueueName, logs: Option<&GroupLogs>) -> Result<bool, StoreError> {
     // A failure does no harm: deliveries skip the entries that remain.
     if let Some(logs) = logs
         && let Err(error) = clear_former_logs(store, name, logs).await
@@ -56,9 +67,8 @@ async fn create(store: &Queues, name: &QueueName, logs: Option<&GroupLogs>) -> R
         crate::log::debug!(queue = %name, %error, "clearing the group logs of a deleted queue failed");
     }
     match store.create_queue(name, &Metadata::new()).await {
-        Ok(_) => Ok(Metadata::new()),
-        // Another process or an operator has created the queue since: its settings apply.
-        Err(e) if e.kind() == StoreErrorKind::QueueAlreadyExists => store.queue_metadata(name).await,
+        Ok(created) => Ok(created == Created::New),
+        Err(e) if e.kind() == StoreErrorKind::QueueAlreadyExists => Ok(false),
         Err(e) => Err(e),
     }
 }

@@ -13,10 +13,9 @@ use super::sweep::job_digest;
 use super::{Batch, source};
 use crate::error::{Error, ErrorKind};
 use crate::job::JobInfo;
-use crate::queue_core::QueueCore;
+use crate::queue_core::{QueueCore, create_queue};
 use crate::send;
 use crate::send::{Prepared, SendOptions};
-use crate::settings::Metadata;
 use crate::storage::{PutMessage, QueueName, StoreError, StoreErrorKind as K};
 
 /// The place of a job in the batch of which it is a child.
@@ -174,7 +173,7 @@ impl Ledger<'_> {
         let queues = self.storage.queues();
         match queues.put(queue, self.message(queue, text).await?).await {
             Err(e) if e.kind() == K::QueueNotFound => {
-                queues.create_queue(queue, &Metadata::new()).await?;
+                create_queue(self.storage, queue).await?;
                 queues.put(queue, self.message(queue, text).await?).await.map(drop)
             }
             answer => answer.map(drop),

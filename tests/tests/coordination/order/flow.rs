@@ -7,6 +7,7 @@ use std::time::Duration;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{JobError, JobInfo, QueueMessage, QueueName, SendOptions, State, Storage};
+use jobqueue_admin::{AccessLevel, Admin};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::worker;
 use serde::{Deserialize, Serialize};
@@ -80,17 +81,24 @@ async fn jobs_of_a_list_that_a_slow_queue_accepts_run_in_their_order() {
 // B4
 #[tokio::test(start_paused = true)]
 async fn a_queue_that_was_deleted_and_created_again_waits_for_nothing() {
-    let storage = logged();
-    let queue = steps(&storage).await;
-    for number in 0..3 {
-        send(&queue, &step("a", number)).await;
+    // round 34, A2: an operator created it with the logs of the deleted queue.
+    for by_operator in [false, true] {
+        let storage = logged();
+        let queue = steps(&storage).await;
+        for number in 0..3 {
+            send(&queue, &step("a", number)).await;
+        }
+        storage.queues().delete_queue(queue.name()).await.unwrap();
+        if by_operator {
+            let operator = Admin::builder(storage.clone()).access(AccessLevel::Operate).build();
+            assert!(operator.create_queue(queue.name().as_str()).await.unwrap());
+        }
+        let queue = steps(&storage).await;
+        send(&queue, &step("a", 3)).await;
+        let watch = Watch::default();
+        assert!(run(&storage, &watch, 1).await < Duration::from_secs(1));
+        assert_eq!(watch.begun("a"), [3]);
     }
-    storage.queues().delete_queue(queue.name()).await.unwrap();
-    let queue = steps(&storage).await;
-    send(&queue, &step("a", 3)).await;
-    let watch = Watch::default();
-    assert!(run(&storage, &watch, 1).await < Duration::from_secs(1));
-    assert_eq!(watch.begun("a"), [3]);
 }
 
 /// A hundred jobs of the key are in pages of its log. Two are sent while the messages are deleted.
