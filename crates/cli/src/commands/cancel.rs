@@ -4,15 +4,17 @@ use std::path::PathBuf;
 
 use clap::Args;
 use futures_util::{StreamExt, TryStreamExt, stream};
+use jobqueue::ErrorKind;
 use jobqueue_admin::{
-    CancelPlan, CancelReport, Cancellation, IdentifiedJob, JobFilter, JobPlace, JobReference,
+    Admin, CancelPlan, CancelReport, Cancellation, IdentifiedJob, JobFilter, JobPlace, JobReference,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::dead_changes::{PlanFile, named_jobs, read_plan};
 use crate::args::{Given, Global};
 use crate::confirm;
-use crate::exit::Failure;
+use crate::exit::{Failure, or_stop};
+use crate::last_line;
 use crate::output::{Output, first_failure, say};
 use crate::session::{Need, Session};
 use crate::text::{clean, things};
@@ -81,17 +83,22 @@ pub(crate) async fn run(
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
     if arguments.status {
-        return status(global, &arguments.references()).await;
+        return or_stop(status(global, &arguments.references()), stop, "interrupted").await;
     }
-    let session = if arguments.dry_run {
-        Session::open(global, Need::Read).await?
-    } else {
-        let change = format!("cancel jobs of `{}`", arguments.queue);
-        confirm::change(global, Need::Change, &change, stop).await?
+    let prepare = async {
+        let session = if arguments.dry_run {
+            Session::open(global, Need::Read).await?
+        } else {
+            let change = format!("cancel jobs of `{}`", arguments.queue);
+            confirm::change(global, Need::Change, &change, stop).await?
+        };
+        let plan_file =
+            arguments.plan.as_deref().filter(|_| arguments.dry_run).map(PlanFile::create).transpose()?;
+        let planned = plan(&session, &arguments).await?;
+        Ok((session, plan_file, planned))
     };
-    let plan_file =
-        arguments.plan.as_deref().filter(|_| arguments.dry_run).map(PlanFile::create).transpose()?;
-    let Planned { plan, ended: left_out } = plan(&session, &arguments).await?;
+    let prepared = or_stop(prepare, stop, "interrupted; nothing was changed").await?;
+    let (session, plan_file, Planned { plan, ended: left_out }) = prepared;
     if !plan.complete {
         say(why_incomplete(&arguments, &session));
     }
@@ -106,9 +113,24 @@ pub(crate) async fn run(
         let printed = written.and(global.output.value(&plan, || preview(&plan)));
         return first_failure(verdict(plan.complete, left_out, "would be cancelled"), printed);
     }
-    let report = session.admin.cancel_all(&plan).await?;
+    let report = request(&session.admin, &plan, stop).await?;
     let printed = global.output.change(&report, || report_text(&session, &report));
     first_failure(verdict(report.complete, left_out, "were cancelled"), printed)
+}
+
+/// Requests the cancellation of the jobs, until `stop` fires. The workers are notified of the requests that
+/// were made, so the call must not be dropped.
+async fn request(
+    admin: &Admin,
+    plan: &CancelPlan,
+    stop: &CancellationToken,
+) -> Result<CancelReport, Failure> {
+    last_line::set("some cancellations may be requested, of which no worker is notified: repeat the command");
+    let made = admin.stop_when(stop.clone()).cancel_all(plan).await;
+    made.map_err(|error| match error.kind() {
+        ErrorKind::Conflict if stop.is_cancelled() => Failure::Interrupted(format!("{error:?}")),
+        _ => error.into(),
+    })
 }
 
 /// Fails unless the plan has every selected job. A dry run fails too, because scripts continue with its plan.
@@ -269,7 +291,7 @@ fn preview(plan: &CancelPlan) -> String {
 #[cfg(test)]
 mod tests {
     use jobqueue::Storage;
-    use jobqueue_admin::{AccessLevel, Admin};
+    use jobqueue_admin::AccessLevel;
 
     use super::*;
 
@@ -284,5 +306,18 @@ mod tests {
         let text = report_text(&Session::for_test(admin), &report);
         assert!(text.contains("from 2 workers: workers read the request within 15 seconds"), "{text}");
         assert!(text.contains("must stay paused until then"), "{text}");
+    }
+
+    // round 34, A3: the requests stood, and no worker was notified of them.
+    #[tokio::test]
+    async fn interrupted_cancellation_says_how_many_were_requested() {
+        let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
+        admin.create_queue("mails").await.unwrap();
+        let plan = CancelPlan::of_jobs(["1", "2"].map(|id| JobReference::new("mails", id)));
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let ended = request(&admin, &plan, &stop).await;
+        let Err(Failure::Interrupted(text)) = &ended else { panic!("{ended:?}") };
+        assert!(text.contains("0 of 2 jobs: their cancellation was requested"), "{text}");
     }
 }

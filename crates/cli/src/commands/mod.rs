@@ -105,12 +105,13 @@ pub(crate) async fn run(cli: Cli, stop: &CancellationToken) -> Result<(), Failur
         Command::Peek(_)
             | Command::Send(_)
             | Command::Dead(_)
+            | Command::Cancel(_)
             | Command::Sweep(_)
             | Command::Backup(_)
             | Command::Serve(_)
     );
     let interrupted = match command {
-        Command::Queue(_) | Command::Schedules(_) | Command::Cancel(_) | Command::RunNow(_) => {
+        Command::Queue(_) | Command::Schedules(_) | Command::RunNow(_) => {
             "interrupted; a change that had begun may have been made: check before you repeat it"
         }
         _ => "interrupted",
@@ -130,7 +131,7 @@ fn begin_last_line(command: &Command) {
             "no copy has its name yet; a file that ends with `.part` may be left beside it".to_owned()
         }
         Command::Serve(_) => format!("a change that had begun may have been made; of dead letters, {held}"),
-        Command::Queue(_) | Command::Schedules(_) | Command::Cancel(_) | Command::RunNow(_) => {
+        Command::Queue(_) | Command::Schedules(_) | Command::RunNow(_) => {
             "a change that had begun may have been made: check before you repeat it".to_owned()
         }
         _ => "nothing was changed".to_owned(),
@@ -178,8 +179,13 @@ mod tests {
         admin.build().create_queue("mails").await.unwrap();
         let stop = CancellationToken::new();
         stop.cancel();
-        for (command, is_change) in [(["queue", "pause", "mails"], true), (["explain", "mails", "1"], false)]
-        {
+        let commands = [
+            (["queue", "pause", "mails"], true),
+            (["explain", "mails", "1"], false),
+            // It ends by itself once it has begun to change something.
+            (["cancel", "mails", "1"], false),
+        ];
+        for (command, is_change) in commands {
             let cli = Cli::parse_from(["jobqueue", "--storage", &storage].into_iter().chain(command));
             let Err(Failure::Interrupted(text)) = run(cli, &stop).await else { panic!("{command:?}") };
             assert_eq!(text.contains("may have been made"), is_change, "{text}");
