@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 pub(crate) use jobqueue_admin::Given;
 use jobqueue_admin::JobReference;
 
@@ -45,7 +46,7 @@ pub(crate) struct JobArguments {
     /// The id of the job
     id: String,
     /// The sender, if several senders use the same id
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     source: Option<String>,
 }
 

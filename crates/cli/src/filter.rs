@@ -13,25 +13,25 @@ use crate::text::duration;
 #[derive(Args)]
 pub(crate) struct Filter {
     /// Only jobs of this kind
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     kind: Option<String>,
     /// Only jobs with this key
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// Only dead letters with this reason, such as attempts_exhausted
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     reason: Option<String>,
     /// Only dead letters with this text in their id, key, error or payload
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     text: Option<String>,
     /// Only dead letters of this group of `dead stats`
-    #[arg(long, value_name = "FINGERPRINT")]
+    #[arg(long, value_name = "FINGERPRINT", value_parser = NonEmptyStringValueParser::new())]
     error: Option<String>,
     /// Only the job with this id; may be repeated
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     id: Vec<String>,
     /// Only jobs of this sender: two senders may use the same id
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     source: Option<String>,
     /// Only dead letters that are at least this old
     #[arg(long, value_name = "TIME", value_parser = duration)]

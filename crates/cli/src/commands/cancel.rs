@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use jobqueue::ErrorKind;
 use jobqueue_admin::{
@@ -29,16 +30,16 @@ pub(crate) struct CancelArguments {
     /// The ids of the jobs
     ids: Vec<String>,
     /// Cancels jobs of this sender; with ids, the sender of the jobs, if several senders use the same id
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     source: Option<String>,
     /// Cancels jobs with this key
-    #[arg(long, conflicts_with = "ids")]
+    #[arg(long, conflicts_with = "ids", value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// Cancels jobs of this kind
-    #[arg(long, conflicts_with = "ids")]
+    #[arg(long, conflicts_with = "ids", value_parser = NonEmptyStringValueParser::new())]
     kind: Option<String>,
     /// Cancels the children of this batch
-    #[arg(long, value_name = "ID", conflicts_with = "ids")]
+    #[arg(long, value_name = "ID", conflicts_with = "ids", value_parser = NonEmptyStringValueParser::new())]
     batch: Option<String>,
     /// With --dry-run, writes the jobs to this file, which must not exist; otherwise, cancels exactly the
     /// jobs in this file

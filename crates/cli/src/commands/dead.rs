@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use jobqueue_admin::{DeadLetterFilter, DeadLetterPage, PlanOutcome, RawJob, RawPayload, RawSend};
 use tokio_util::sync::CancellationToken;
@@ -108,7 +109,7 @@ struct LetterArguments {
     /// The id of the job
     id: String,
     /// The sender of the job, if several senders use the same id
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     source: Option<String>,
     /// Looks beyond the first 32 dead letters by receiving them and putting them back
     #[arg(long)]

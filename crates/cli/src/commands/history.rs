@@ -15,16 +15,16 @@ use crate::text::{cell, duration, last, moment, optional};
 #[derive(Args)]
 pub(crate) struct HistoryArguments {
     /// Only jobs of this queue
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     queue: Option<String>,
     /// Only jobs with this id
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     id: Option<String>,
     /// Only jobs with this key
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// Only jobs of this kind
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     kind: Option<String>,
     /// Only jobs that ended in this way: a failed attempt with a retry is no end, and is not in the journal
     #[arg(long, value_parser = HistoryFilter::OUTCOMES)]

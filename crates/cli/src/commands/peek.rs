@@ -36,10 +36,10 @@ pub(crate) struct PeekArguments {
 #[derive(Args)]
 struct StateFilter {
     /// Lists only jobs with this key
-    #[arg(long, requires = "state")]
+    #[arg(long, requires = "state", value_parser = NonEmptyStringValueParser::new())]
     key: Option<String>,
     /// Lists only jobs of this kind
-    #[arg(long, requires = "state")]
+    #[arg(long, requires = "state", value_parser = NonEmptyStringValueParser::new())]
     kind: Option<String>,
     /// Lists only jobs whose last error contains this text
     #[arg(long, requires = "state", value_parser = NonEmptyStringValueParser::new())]

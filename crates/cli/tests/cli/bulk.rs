@@ -345,7 +345,12 @@ fn empty_condition_is_refused() {
     let sandbox = Sandbox::with_mails(1, 1);
     for arguments in [
         &["dead", "purge", "mails", "--kind", "mail", "--yes", "--text", ""][..],
+        // round 34, A4: it selected all messages that are no events.
+        &["dead", "purge", "mails", "--kind", "", "--yes"],
+        &["dead", "redrive", "mails", "--id", ""],
         &["dead", "list", "mails", "--text="],
+        &["cancel", "mails", "--kind", ""],
+        &["cancel", "mails", "--key", ""],
         &["peek", "mails", "--state", "waiting", "--text", ""],
         &["history", "--error", ""],
         &["send", "mails", "--kind", "mail", "--key", ""],
