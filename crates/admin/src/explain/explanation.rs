@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use jobqueue::__internals::{RunningJob, is_of_this_life};
+use jobqueue::Reason;
 use jobqueue_message::times::parse_rfc3339;
 use serde::Serialize;
 
@@ -107,13 +108,20 @@ impl Explanation {
     }
 
     /// Adds the result of a request to cancel the job that was made at `made`. Ignores a request from before
-    /// the insertion of the message that was found, by a redrive or a repeated send: it concerned an earlier
-    /// life of the job, as workers judge too.
+    /// the insertion of the message that was found or that ended, by a redrive or a repeated send: it concerned
+    /// an earlier life of the job, as workers judge too. So did the cancellation of a job that has died of
+    /// something else since; a dead letter does not have the time at which its message was inserted.
     pub(super) fn find_cancellation(&mut self, cancellation: Cancellation, made: SystemTime) {
         let message = self.message.as_ref().filter(|message| message.state != JobState::Dead);
         let inserted = message.and_then(|message| message.inserted.as_deref());
         let inserted = inserted.or(self.run.as_ref().and_then(|run| run.inserted.as_deref()));
+        let inserted = inserted.or(self.ended.as_ref().map(|end| end.inserted.as_str()));
         if inserted.and_then(parse_rfc3339).is_some_and(|inserted| !is_of_this_life(made, inserted)) {
+            return;
+        }
+        let death = self.message.as_ref().and_then(|message| message.dead.as_ref());
+        let died_otherwise = death.is_some_and(|death| death.reason != Reason::CANCELLED.as_str());
+        if cancellation == Cancellation::Cancelled && died_otherwise {
             return;
         }
         if let Cancellation::Requested { by, at } = &cancellation {

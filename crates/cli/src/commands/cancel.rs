@@ -7,7 +7,8 @@ use clap::builder::NonEmptyStringValueParser;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use jobqueue::ErrorKind;
 use jobqueue_admin::{
-    Admin, CancelPlan, CancelReport, Cancellation, IdentifiedJob, JobFilter, JobPlace, JobReference,
+    Admin, CancelPlan, CancelReport, Cancellation, Explanation, IdentifiedJob, JobFilter, JobPlace,
+    JobReference,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -16,7 +17,7 @@ use crate::args::{Given, Global};
 use crate::confirm;
 use crate::exit::{Failure, or_stop};
 use crate::last_line;
-use crate::output::{Output, first_failure, say};
+use crate::output::{first_failure, say};
 use crate::session::{Need, Session};
 use crate::text::{clean, things};
 
@@ -149,17 +150,23 @@ async fn status(global: &Global, jobs: &[JobReference]) -> Result<(), Failure> {
     let [job] = jobs else { return Err(Failure::Usage("--status takes one id".to_owned())) };
     let admin = Session::open(global, Need::Read).await?.admin;
     let job = admin.identify(job).await?;
-    let cancellation = admin.cancellation(&job).await?;
-    let mut text = cancellation.to_string();
+    let answer = admin.cancellation(&job).await?;
+    let found = if answer == Cancellation::None { None } else { admin.explain(&job).await.ok() };
+    // An explanation without a cancellation shows an earlier life only if it has read the cancellation.
+    let has_read = |found: &Explanation| found.reasons.iter().all(|reason| reason.code != "cancellation_unread");
+    let found = found.filter(has_read);
+    let cancellation = found.as_ref().map_or(&answer, |found| &found.cancellation);
+    let mut text = answer.to_string();
+    if *cancellation == Cancellation::None && answer != Cancellation::None {
+        text.push_str(", before it was put back or sent again");
+    }
     // No worker answers a request that it reads after the end of the job.
-    if global.output == Output::Table
-        && matches!(cancellation, Cancellation::Requested { .. })
-        && let Ok(found) = admin.explain(&job).await
-        && found.has_ended
+    if matches!(answer, Cancellation::Requested { .. })
+        && let Some(found) = found.as_ref().filter(|found| found.has_ended)
     {
         text.push_str(&format!(". {}", found.summary));
     }
-    global.output.value(&cancellation, || clean(&text))
+    global.output.value(cancellation, || clean(&text))
 }
 
 fn report_text(session: &Session, report: &CancelReport) -> String {

@@ -219,6 +219,17 @@ async fn answer_of_an_earlier_life_is_not_that_of_a_redriven_job() {
     let _ = admin.redrive("tasks").filter(DeadLetterFilter::all()).run().await.unwrap();
     let found = admin.explain(&job).await.unwrap();
     assert_eq!((found.place, found.cancellation), (JobPlace::Waiting, Cancellation::None));
+    // round 34, A6: nor is it that of the end which the job has then.
+    let worker = present(&storage).handle(async |_: Task| Err::<(), _>(JobError::dead_letter("no address")));
+    let _ = worker.build().unwrap().run_until(after(60)).await.unwrap();
+    let found = admin.explain(&job).await.unwrap();
+    assert_eq!((found.place, found.cancellation), (JobPlace::Dead, Cancellation::None));
+    let _ = admin.redrive("tasks").filter(DeadLetterFilter::all()).run().await.unwrap();
+    let worker = present(&storage).history(Duration::from_secs(86_400));
+    let worker = worker.handle(async |_: Task| Ok::<_, JobError>(()));
+    let _ = worker.build().unwrap().run_until(after(60)).await.unwrap();
+    let found = admin.explain(&job).await.unwrap();
+    assert_eq!((found.place, found.cancellation), (JobPlace::Ended, Cancellation::None));
 }
 
 // D9
