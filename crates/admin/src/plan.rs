@@ -22,7 +22,7 @@ pub struct PlannedLetter {
     /// The job.
     pub job: JobReference,
     /// The storage's id of the message that died: a job that was sent twice, or that died again, has another
-    /// letter. `None` means any letter of the job.
+    /// letter. `None` means any letter of the job; in the plan of a preview, any that names no message.
     pub message: Option<String>,
     /// True for a text that is not an event: a redrive turns it into a message with another id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -51,10 +51,11 @@ impl PlannedLetter {
         Self { job, message: letter.message_id().map(str::to_owned), text }
     }
 
-    /// Returns whether this names a letter of the job with this message.
-    fn names(&self, source: &str, id: &str, message: Option<&str>) -> bool {
-        let names_message = self.message.is_none() || self.message.as_deref() == message;
-        self.job.is(source, id) && names_message
+    /// Returns whether this names a letter of the job with this message. An entry without a message names any
+    /// letter of the job if `is_open`.
+    fn names(&self, source: &str, id: &str, message: Option<&str>, is_open: bool) -> bool {
+        let is_any = is_open && self.message.is_none();
+        self.job.is(source, id) && (is_any || self.message.as_deref() == message)
     }
 }
 
@@ -116,14 +117,21 @@ impl DeadLetterPlan {
         self.letters.iter().map(|letter| letter.job.clone()).collect()
     }
 
+    /// Returns whether the jobs were named, without a look at their letters.
+    fn names_jobs(&self) -> bool {
+        self.before.is_none()
+    }
+
     /// Returns a predicate that selects the dead letters of the plan.
     pub(super) fn selection(&self) -> impl Fn(&DeadLetter) -> bool + Send + Sync + use<> {
         let mut planned = HashMap::<String, Vec<PlannedLetter>>::new();
         for letter in &self.letters {
             planned.entry(letter.job.id.clone()).or_default().push(letter.clone());
         }
+        let names_jobs = self.names_jobs();
         move |letter| {
-            let is = |one: &PlannedLetter| one.names(&letter.source, &letter.id, letter.message_id());
+            let message = letter.message_id();
+            let is = |one: &PlannedLetter| one.names(&letter.source, &letter.id, message, names_jobs);
             planned.get(&letter.id).is_some_and(|of_id| of_id.iter().any(is))
         }
     }
@@ -135,13 +143,11 @@ impl DeadLetterPlan {
         for letter in done {
             by_id.entry(&letter.job.id).or_default().push(letter);
         }
+        let names_jobs = self.names_jobs();
         self.letters.retain(|planned| {
             let is = |done: &&PlannedLetter| {
-                planned.names(
-                    done.job.source.as_deref().unwrap_or_default(),
-                    &done.job.id,
-                    done.message.as_deref(),
-                )
+                let source = done.job.source.as_deref().unwrap_or_default();
+                planned.names(source, &done.job.id, done.message.as_deref(), names_jobs)
             };
             let Some(of_id) = by_id.get_mut(planned.job.id.as_str()) else { return true };
             of_id.iter().position(is).map(|at| of_id.swap_remove(at)).is_none()

@@ -240,3 +240,29 @@ async fn senders_of_an_ambiguous_id_are_listed_up_to_a_bound() {
     let text = admin.identify(&JobReference::new("tasks", "7")).await.unwrap_err().to_string();
     assert!(text.contains("/s00, ") && text.ends_with("/s09 and 2 more"), "{text}");
 }
+
+// round 34, A7: an entry without a message took any letter of its job.
+#[tokio::test]
+async fn letter_that_names_no_message_stands_for_no_other_letter_of_its_job() {
+    for (storage, _folder) in storages().await {
+        let admin = operator(&storage);
+        send(&admin, QUEUE, []).await;
+        let job = RawSend::json("task", "{\"name\":\"a\"}").unwrap().id("7").source("/shop");
+        let _ = admin.send(QUEUE, job).await.unwrap();
+        die(&storage, []).await;
+        // As another program, or Service Bus itself, moves a message of the job.
+        let moved = json!({
+            "specversion": "1.0", "id": "7", "source": "/shop", "type": "task", "data": { "name": "a" },
+        });
+        let dead_letters = QueueName::new(QUEUE).unwrap().dead_letter().unwrap();
+        let put = PutMessage::new(moved.to_string());
+        let _ = storage.queues().put(&dead_letters, put).await.unwrap();
+        let unknown = DeadLetterFilter::new().reason("unknown");
+        let plan = admin.purge(QUEUE).filter(unknown).dry_run(true).run().await.unwrap().plan();
+        assert_eq!(plan.letters.len(), 1);
+        assert_eq!(admin.purge(QUEUE).plan(plan).run().await.unwrap().count, 1);
+        let left = admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap().letters;
+        let reasons: Vec<_> = left.iter().map(|letter| letter.dead.as_ref().unwrap().reason.as_str()).collect();
+        assert_eq!(reasons, ["rejected"], "it deleted what nobody was shown");
+    }
+}
