@@ -43,7 +43,7 @@ impl Bulk<'_> {
         let (done, total) = (first.count, self.total);
         let mut report_wait = |held_up| (self.progress)(BulkProgress { done, total, waits: true, held_up });
         report_wait(None);
-        let rest = match self.admin.wait_for_canary(&first.plan(), report_wait).await {
+        let rest = match self.admin.wait_for_canary(&first.put_back(), report_wait).await {
             Ok(()) => {
                 self.limit = limit.map(|limit| limit - first.count);
                 self.done_before = first.count;

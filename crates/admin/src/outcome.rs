@@ -232,7 +232,7 @@ impl Admin {
     /// # Errors
     /// As [`outcome`](Self::outcome).
     pub async fn outcome_of(&self, report: &BulkReport) -> Result<PlanOutcome, Error> {
-        self.outcome_with(&report.plan(), SearchMode { receives: false, was_put_back: true }).await
+        self.outcome_with(&report.put_back(), SearchMode { receives: false, was_put_back: true }).await
     }
 
     /// Searches for the jobs of a plan like [`outcome`](Self::outcome), but also behind the first 32 dead

@@ -89,6 +89,9 @@ pub struct BulkReport {
     /// The skipped jobs that it may have changed.
     #[serde(skip)]
     pub(super) maybe_changed: Vec<JobReference>,
+    /// The time at which the operation received its first dead letters, by the storage's clock.
+    #[serde(skip)]
+    pub(super) received: Option<SystemTime>,
 }
 
 /// A selected dead letter that could not be handled.
@@ -110,6 +113,12 @@ impl BulkReport {
     pub fn plan(&self) -> DeadLetterPlan {
         let (storage, queue) = (self.storage.clone(), self.queue.clone());
         DeadLetterPlan { storage, queue, before: self.before, letters: self.letters.clone() }
+    }
+
+    /// Returns the plan for a search for the jobs that were put back. A dead letter or an end from before the
+    /// first of them was put back says nothing about them, also if it is later than a preview.
+    pub(super) fn put_back(&self) -> DeadLetterPlan {
+        DeadLetterPlan { before: self.received.or(self.before), ..self.plan() }
     }
 
     /// Returns all jobs referenced by the report, including those only for its plan and the audit; may
@@ -183,7 +192,7 @@ impl BulkReport {
         stopped: Option<String>,
     ) -> Self {
         let RedriveReport {
-            skipped, left, newer, copies, payloads_left, unseen, began, stopped: failed, ..
+            skipped, left, newer, copies, payloads_left, unseen, began, received, stopped: failed, ..
         } = report;
         let maybe_changed = skipped.iter().filter(|skipped| skipped.maybe_moved);
         let maybe_changed = maybe_changed
@@ -211,6 +220,7 @@ impl BulkReport {
             stopped: failed.or(stopped),
             letters,
             maybe_changed,
+            received,
             ..Self::default()
         }
     }

@@ -137,6 +137,10 @@ pub struct RedriveReport {
     /// The time at which the pass began, by the storage's clock; `None` if there was no dead letter. Letters
     /// that arrived later were ignored.
     pub began: Option<SystemTime>,
+    /// The time at which the pass received its first dead letters, by the storage's clock; `None` if there
+    /// was no dead letter. It is later than [`began`](Self::began) if
+    /// [`before`](DeadLetterOptions::before) was set to an earlier time.
+    pub received: Option<SystemTime>,
     /// The cause, if the redrive ended early or may have missed dead letters: the storage failed several
     /// times in a row, a part of it did not answer, the answer to a request was lost, or the first dead
     /// letters became visible again before all were read.

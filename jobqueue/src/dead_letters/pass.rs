@@ -115,6 +115,7 @@ impl DeadLetterQueue {
                 let held = first.granted.unwrap_or(LETTER_LEASE);
                 pass.now = Some(first.next_visible.checked_sub(held).unwrap_or(first.inserted));
                 pass.began = pass.began.or(pass.now);
+                pass.report.received = pass.report.received.or(pass.now);
             }
             // With many letters, the first may become visible again before the last was read, and be returned
             // before it: storages promise no order. So the pass ends at an empty page, or after as many known

@@ -108,9 +108,9 @@ impl Explanation {
     }
 
     /// Adds the result of a request to cancel the job that was made at `made`. Ignores a request from before
-    /// the insertion of the message that was found or that ended, by a redrive or a repeated send: it concerned
-    /// an earlier life of the job, as workers judge too. So did the cancellation of a job that has died of
-    /// something else since; a dead letter does not have the time at which its message was inserted.
+    /// the insertion of the message that was found or that ended, by a redrive or a repeated send: it
+    /// concerned an earlier life of the job, as workers judge too. So did the cancellation of a job that has
+    /// died of something else since; a dead letter does not have the time at which its message was inserted.
     pub(super) fn find_cancellation(&mut self, cancellation: Cancellation, made: SystemTime) {
         let message = self.message.as_ref().filter(|message| message.state != JobState::Dead);
         let inserted = message.and_then(|message| message.inserted.as_deref());

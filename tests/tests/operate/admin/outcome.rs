@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jobqueue::{JobError, Storage, Worker};
 use jobqueue_admin::DeadLetterFilter;
-use jobqueue_tests::jobs::Task;
+use jobqueue_tests::jobs::{Task, after, in_memory, worker};
 
 use crate::admin::support::{operator, send, storages};
 
@@ -57,4 +57,27 @@ async fn job_that_died_again_has_not_ended_whatever_the_clock_says() {
         let outcome = admin.outcome(&plan).await.unwrap();
         assert_eq!((outcome.ended, outcome.dead_again.len()), (0, 1), "{outcome:?}");
     }
+}
+
+async fn run_paused(storage: &Storage, answer: fn() -> Result<(), JobError>) {
+    let handler = move |_: Task| async move { answer() };
+    let _ = worker(storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+}
+
+// round 34, A8: a second message of the job died between the preview and the redrive.
+#[tokio::test(start_paused = true)]
+async fn letter_from_before_a_redrive_is_no_death_of_its_job_also_after_the_preview() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    send(&admin, QUEUE, ["0".to_owned()]).await;
+    run_paused(&storage, || Err(JobError::dead_letter("row 17 is locked"))).await;
+    let all = DeadLetterFilter::all();
+    let plan = admin.redrive(QUEUE).filter(all).dry_run(true).run().await.unwrap().plan();
+    send(&admin, QUEUE, ["0".to_owned()]).await;
+    run_paused(&storage, || Err(JobError::dead_letter("row 17 is locked"))).await;
+    let redriven = admin.redrive(QUEUE).plan(plan).run().await.unwrap();
+    assert_eq!((redriven.count, redriven.copies), (1, 0));
+    run_paused(&storage, || Ok(())).await;
+    let outcome = admin.outcome_of(&redriven).await.unwrap();
+    assert_eq!((outcome.ended, outcome.dead_again.len()), (1, 0), "{outcome:?}");
 }
