@@ -235,7 +235,9 @@ impl<'a> Bulk<'a> {
             }
             Selection::Filter(_) => None,
         };
-        let is_full = self.limit.is_some_and(|limit| report.count + skipped >= limit);
+        // A letter that was certainly not changed takes no place of the limit.
+        let changed = report.count + report.skipped.iter().filter(|skipped| skipped.maybe_moved).count() as u64;
+        let is_full = self.limit.is_some_and(|limit| changed >= limit);
         // A pass that reaches its limit stops before it has looked for all letters.
         report.missing = rest.filter(|rest| report.stopped.is_none() && (!is_full || *rest == 0));
         let has_met_all = report.unseen == Some(0) || is_full || rest == Some(0);

@@ -15,8 +15,8 @@ use super::event::ActionTarget;
 use super::found_letters::{DeadLetterPage, FoundLetters};
 use super::jobs::MAX_SEARCHED_FOR_JOB;
 use super::membership::Memberships;
-use super::text::condition;
-use super::{Action, Admin, short_duration};
+use super::text::{condition, exact_duration};
+use super::{Action, Admin};
 
 /// The number of letters that a request for a page of a filter reads.
 const FILTERED_PAGE: u32 = 100;
@@ -125,7 +125,7 @@ impl DeadLetterFilter {
 impl fmt::Display for DeadLetterFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let age =
-            |name: &str, value: Option<Duration>| value.map(|age| format!("{name} {}", short_duration(age)));
+            |name: &str, value: Option<Duration>| value.map(|age| format!("{name} {}", exact_duration(age)));
         let conditions = [
             self.all.then(|| "all".to_owned()),
             condition("source", &self.source),

@@ -13,8 +13,8 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use super::event::ActionTarget;
-use super::text::{exact_time, rfc3339_option};
-use super::{Action, Admin, resolve, short_duration};
+use super::text::{exact_duration, exact_time, rfc3339_option};
+use super::{Action, Admin, resolve};
 
 /// The most characters of a note: metadata is small on all storages.
 const MAX_NOTE: usize = 200;
@@ -155,8 +155,9 @@ impl Admin {
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden); [`NotFound`](ErrorKind::NotFound) if there is no such queue;
-    /// [`Conflict`](ErrorKind::Conflict) if the active pause ends by itself, and if other programs keep
-    /// changing the metadata of the queue; [`Storage`](ErrorKind::Storage) if the storage refuses.
+    /// [`Invalid`](ErrorKind::Invalid) for a dead-letter queue; [`Conflict`](ErrorKind::Conflict) if the
+    /// active pause ends by itself, and if other programs keep changing the metadata of the queue;
+    /// [`Storage`](ErrorKind::Storage) if the storage refuses.
     ///
     /// # Cancel safety
     /// If the future is dropped, the queue may or may not be paused.
@@ -193,7 +194,7 @@ impl Admin {
     /// If the future is dropped, the queue may or may not be paused.
     pub async fn pause_with(&self, queue: &str, options: PauseOptions) -> Result<bool, Error> {
         let shown = Pause { by: None, until: options.until, note: options.note.clone() };
-        let length = options.length.map(|length| format!(" for {}", short_duration(length)));
+        let length = options.length.map(|length| format!(" for {}", exact_duration(length)));
         let selection = (length.unwrap_or_default() + &shown.to_string()).trim().to_owned();
         let target = ActionTarget { selection, ..format!("queue {queue}").into() };
         let summary = |made: &PauseMade| match made {
@@ -277,6 +278,7 @@ impl Admin {
     async fn set_pause(&self, queue: &str, options: PauseOptions) -> Result<PauseMade, Error> {
         let invalid = |text: &str| Error::new(ErrorKind::Invalid, text);
         let outside = || invalid("the time at which the pause is to end is outside of the calendar");
+        Self::check_home(queue)?;
         let name = QueueName::new(queue)?;
         let now = self.time_of_pause(&name, &options).await?;
         let mut until = options.until;

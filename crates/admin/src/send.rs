@@ -197,8 +197,11 @@ impl Admin {
         Ok(())
     }
 
-    /// Sends a job. Costs a request, and one more for a payload that is too large for the queue. Checks the
-    /// payload before, if its kind is one of the [`checked_kinds`](Self::checked_kinds).
+    /// Sends a job. Costs two requests, one of them to read the settings of the queue, and one more for a
+    /// payload that is too large for the queue. A job in order costs more where a log keeps the order: each
+    /// call asks the storage for its time, by a listing, and reads the log, and writes it twice. To send many
+    /// jobs, use a [`Queue`](jobqueue::Queue), which reads them once. Checks the payload before, if its kind
+    /// is one of the [`checked_kinds`](Self::checked_kinds).
     ///
     /// # Errors
     /// [`Forbidden`](ErrorKind::Forbidden); [`NotFound`](ErrorKind::NotFound) if there is no such queue,

@@ -34,6 +34,13 @@ pub fn short_duration(time: Duration) -> String {
     }
 }
 
+/// Returns a duration like [`short_duration`] if that says it exactly, and otherwise in seconds, for a
+/// record from which a selection is repeated.
+pub(super) fn exact_duration(time: Duration) -> String {
+    let short = short_duration(time);
+    if parse_duration(&short) == Some(time) { short } else { format!("{time:?}") }
+}
+
 /// Parses a duration such as `90s`, `2h 30m` or `7d`, where a day has 24 hours. Returns `None` for any other
 /// text, and for a negative duration.
 pub fn parse_duration(text: &str) -> Option<Duration> {
@@ -167,6 +174,11 @@ mod tests {
         assert_eq!(short_duration(Duration::from_secs(11_530)), "3h 12m");
         assert_eq!(short_duration(Duration::from_secs(59)), "59s");
         assert_eq!(parse_duration("2h 30m"), Some(Duration::from_secs(9_000)));
+        // round 34, A10: 26h 59m were recorded as 1d 2h.
+        for (seconds, exact) in [(9_000, "2h 30m"), (97_140, "97140s"), (86_400, "1d 0h")] {
+            let text = exact_duration(Duration::from_secs(seconds));
+            assert_eq!((text.as_str(), parse_duration(&text)), (exact, Some(Duration::from_secs(seconds))));
+        }
         assert_eq!(parse_duration("-1s"), None);
         assert_eq!(parse_duration("soon"), None);
     }

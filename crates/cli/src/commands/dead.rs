@@ -304,6 +304,10 @@ async fn find_letter(
             "several senders use the id `{id}`; add one of them as --source: {sources}"
         )));
     }
+    if source.is_none() && !page.complete {
+        let why = why_incomplete(&page, *deep);
+        say(&format!("only the senders of {} dead letters were compared{why}", page.looked_at));
+    }
     if page.letters.len() > 1 {
         say(&format!(
             "the job has {} dead letters, of which this is one; `dead list` lists all",

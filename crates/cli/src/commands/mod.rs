@@ -110,14 +110,23 @@ pub(crate) async fn run(cli: Cli, stop: &CancellationToken) -> Result<(), Failur
             | Command::Backup(_)
             | Command::Serve(_)
     );
-    let interrupted = match command {
-        Command::Queue(_) | Command::Schedules(_) | Command::RunNow(_) => {
-            "interrupted; a change that had begun may have been made: check before you repeat it"
-        }
-        _ => "interrupted",
+    let interrupted = if may_change(&command) {
+        "interrupted; a change that had begun may have been made: check before you repeat it"
+    } else {
+        "interrupted"
     };
     let work = execute(&global, command, stop);
     if ends_by_itself { work.await } else { or_stop(work, stop, interrupted).await }
+}
+
+/// Returns whether the command changes something at once, so that it may have done so when it is dropped.
+fn may_change(command: &Command) -> bool {
+    match command {
+        Command::Queue(command) => command.may_change(),
+        Command::Schedules(command) => command.may_change(),
+        Command::RunNow(_) => true,
+        _ => false,
+    }
 }
 
 /// Sets the line of a command that has just begun.
@@ -131,7 +140,7 @@ fn begin_last_line(command: &Command) {
             "no copy has its name yet; a file that ends with `.part` may be left beside it".to_owned()
         }
         Command::Serve(_) => format!("a change that had begun may have been made; of dead letters, {held}"),
-        Command::Queue(_) | Command::Schedules(_) | Command::RunNow(_) => {
+        changing if may_change(changing) => {
             "a change that had begun may have been made: check before you repeat it".to_owned()
         }
         _ => "nothing was changed".to_owned(),
@@ -181,6 +190,7 @@ mod tests {
         stop.cancel();
         let commands = [
             (["queue", "pause", "mails"], true),
+            (["queue", "show", "mails"], false),
             (["explain", "mails", "1"], false),
             // It ends by itself once it has begun to change something.
             (["cancel", "mails", "1"], false),

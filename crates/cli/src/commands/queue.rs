@@ -31,6 +31,12 @@ pub(crate) enum QueueCommand {
     Settings(settings::SettingsCommand),
 }
 
+impl QueueCommand {
+    pub(super) fn may_change(&self) -> bool {
+        !matches!(self, Self::Show(_) | Self::Settings(settings::SettingsCommand::Plan(_)))
+    }
+}
+
 #[derive(Args)]
 pub(crate) struct QueueArgument {
     /// The name of the queue

@@ -36,6 +36,12 @@ pub(crate) enum SchedulesCommand {
     },
 }
 
+impl SchedulesCommand {
+    pub(super) fn may_change(&self) -> bool {
+        !matches!(self, Self::List)
+    }
+}
+
 pub(crate) async fn run(
     global: &Global,
     command: SchedulesCommand,

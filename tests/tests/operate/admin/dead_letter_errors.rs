@@ -1,11 +1,14 @@
 //! Counts of dead letters: by their errors, and on a storage that counts none.
 
+use std::time::Duration;
+
 use jobqueue::settings::Metadata;
-use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::{JobError, JobInfo, Storage, Worker};
+use jobqueue::storage::{GetMessages, Operation, PutMessage, StoreErrorKind};
+use jobqueue::{JobError, JobInfo, QueueName, Storage, Worker};
 use jobqueue_admin::{DeadLetterFilter, JobPlace};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::Task;
+use serde_json::json;
 
 use crate::admin::support::{operator, send, storages};
 
@@ -92,4 +95,31 @@ async fn dead_letters_that_cannot_be_counted_can_be_listed_and_put_back() {
     assert_eq!((outcome.open, outcome.unknown), (1, 0), "{outcome:?}");
     let rest = admin.purge(QUEUE).plan(preview.plan()).run().await.unwrap();
     assert_eq!((rest.count, rest.missing), (2, Some(1)));
+}
+
+// round 34, A10: a letter that stays took a place of the limit, and hid that others hold some.
+#[tokio::test]
+async fn letters_that_stay_do_not_fill_the_limit() {
+    let storage = Storage::memory();
+    let admin = operator(&storage);
+    admin.create_queue(QUEUE).await.unwrap();
+    let dead = QueueName::new(QUEUE).unwrap().dead_letter().unwrap();
+    let queues = storage.queues();
+    queues.create_queue(&dead, &Metadata::new()).await.unwrap();
+    // The first is held by another reader, and the second cannot be put back.
+    for (id, home) in [("1", QUEUE), ("2", "another"), ("3", QUEUE)] {
+        let letter = json!({
+            "specversion": "1.0", "id": id, "source": "/shop", "type": "task", "data": { "name": id },
+            "deadletterreason": "rejected", "deadletterqueue": home, "deadlettermessage": format!("m-{id}"),
+            "deadlettertime": "2026-01-02T03:04:05Z", "deadletterdeliveries": 1,
+        });
+        let _ = queues.put(&dead, PutMessage::new(letter.to_string())).await.unwrap();
+        if id == "1" {
+            let held = queues.get(&dead, GetMessages::new(1, Duration::from_secs(600))).await.unwrap();
+            assert_eq!(held.messages.len(), 1);
+        }
+    }
+    let report = admin.redrive(QUEUE).filter(DeadLetterFilter::all()).limit(2).run().await.unwrap();
+    assert_eq!((report.count, report.skipped.len(), report.unseen), (1, 1, Some(1)), "{report:?}");
+    assert!(!report.complete);
 }

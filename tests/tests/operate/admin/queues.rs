@@ -132,6 +132,8 @@ async fn missing_queue_is_not_found_and_not_created() {
     assert_eq!(admin.queue("nothing").await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(admin.peek("nothing").await.unwrap_err().kind(), ErrorKind::NotFound);
     assert_eq!(admin.pause("nothing").await.unwrap_err().kind(), ErrorKind::NotFound);
+    // round 34, A10: it was paused, and nothing stood still.
+    assert_eq!(admin.pause("nothing-poison").await.unwrap_err().kind(), ErrorKind::Invalid);
     let error = admin.redrive("nothing").filter(DeadLetterFilter::all()).run().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(admin.queues().await.unwrap().is_empty());
