@@ -236,7 +236,8 @@ impl<'a> Bulk<'a> {
             Selection::Filter(_) => None,
         };
         // A letter that was certainly not changed takes no place of the limit.
-        let changed = report.count + report.skipped.iter().filter(|skipped| skipped.maybe_moved).count() as u64;
+        let changed =
+            report.count + report.skipped.iter().filter(|skipped| skipped.maybe_moved).count() as u64;
         let is_full = self.limit.is_some_and(|limit| changed >= limit);
         // A pass that reaches its limit stops before it has looked for all letters.
         report.missing = rest.filter(|rest| report.stopped.is_none() && (!is_full || *rest == 0));

@@ -54,8 +54,8 @@ impl PlannedLetter {
     /// Returns whether this names a letter of the job with this message. An entry without a message names any
     /// letter of the job if `is_open`.
     fn names(&self, source: &str, id: &str, message: Option<&str>, is_open: bool) -> bool {
-        let is_any = is_open && self.message.is_none();
-        self.job.is(source, id) && (is_any || self.message.as_deref() == message)
+        let names_message = self.message.is_none() && is_open || self.message.as_deref() == message;
+        self.job.is(source, id) && names_message
     }
 }
 

@@ -192,7 +192,16 @@ impl BulkReport {
         stopped: Option<String>,
     ) -> Self {
         let RedriveReport {
-            skipped, left, newer, copies, payloads_left, unseen, began, received, stopped: failed, ..
+            skipped,
+            left,
+            newer,
+            copies,
+            payloads_left,
+            unseen,
+            began,
+            received,
+            stopped: failed,
+            ..
         } = report;
         let maybe_changed = skipped.iter().filter(|skipped| skipped.maybe_moved);
         let maybe_changed = maybe_changed

@@ -153,7 +153,8 @@ async fn status(global: &Global, jobs: &[JobReference]) -> Result<(), Failure> {
     let answer = admin.cancellation(&job).await?;
     let found = if answer == Cancellation::None { None } else { admin.explain(&job).await.ok() };
     // An explanation without a cancellation shows an earlier life only if it has read the cancellation.
-    let has_read = |found: &Explanation| found.reasons.iter().all(|reason| reason.code != "cancellation_unread");
+    let has_read =
+        |found: &Explanation| found.reasons.iter().all(|reason| reason.code != "cancellation_unread");
     let found = found.filter(has_read);
     let cancellation = found.as_ref().map_or(&answer, |found| &found.cancellation);
     let mut text = answer.to_string();

@@ -262,7 +262,8 @@ async fn letter_that_names_no_message_stands_for_no_other_letter_of_its_job() {
         assert_eq!(plan.letters.len(), 1);
         assert_eq!(admin.purge(QUEUE).plan(plan).run().await.unwrap().count, 1);
         let left = admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap().letters;
-        let reasons: Vec<_> = left.iter().map(|letter| letter.dead.as_ref().unwrap().reason.as_str()).collect();
+        let reasons: Vec<_> =
+            left.iter().map(|letter| letter.dead.as_ref().unwrap().reason.as_str()).collect();
         assert_eq!(reasons, ["rejected"], "it deleted what nobody was shown");
     }
 }
