@@ -204,6 +204,25 @@ fn the_queues_core_and_the_leased_job_have_few_impl_blocks() {
     }
 }
 
+/// A queue that is created elsewhere keeps the group logs of a deleted queue of its name.
+#[test]
+fn queues_are_created_in_one_place() {
+    let folders = ["jobqueue", "crates/admin", "crates/cli", "crates/dashboard"];
+    let files = folders.into_iter().flat_map(|folder| rust_files(&root().join(folder).join("src")));
+    let creates = |file: &PathBuf| {
+        let text = fs::read_to_string(file).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        let mut lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+        lines.any(|line| line.contains(".create_queue(") && line.contains("Metadata"))
+    };
+    let is_test = |file: &PathBuf| {
+        let mut parts = file.strip_prefix(root()).unwrap().iter();
+        parts.any(|part| part == "tests" || part == "tests.rs")
+    };
+    let creating: Vec<PathBuf> = files.filter(|file| creates(file) && !is_test(file)).collect();
+    assert_eq!(creating, [source().join("queue_core/open.rs")]);
+}
+
 /// The published crates that run in no simulated world.
 const NOT_SIMULATED: &[&str] =
     &["jobqueue-derive", "crates/cli", "crates/conformance", "crates/dashboard", "crates/opentelemetry"];
