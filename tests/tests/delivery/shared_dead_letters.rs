@@ -8,10 +8,10 @@ use jobqueue::clock::TokioClock;
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, Operation, PutMessage, StoreErrorKind};
-use jobqueue::{Context, ErrorKind, JobError, Reason, Runtime, Storage};
+use jobqueue::{Context, ErrorKind, JobError, Reason, Runtime, Storage, memory};
 use jobqueue_admin::{Admin, HistoryFilter};
 use jobqueue_testing::faults::{Fault, Faulty};
-use jobqueue_tests::jobs::{Task, after, in_memory, payloads, task, worker};
+use jobqueue_tests::jobs::{Task, after, in_memory, payloads, runtime, task, worker};
 
 use super::redrive::{finish_all, large, lengths, reject_all};
 
@@ -241,4 +241,31 @@ async fn job_that_dies_again_is_no_copy_whatever_the_clock_says() {
     assert_eq!((redriven.moved.len(), redriven.copies), (10, 0), "{redriven:?}");
     assert!(redriven.left > 0, "the redrive met letters of jobs that it had put back");
     assert_eq!(lengths(&queue).await, (0, 10), "each job is a dead letter again");
+}
+
+// round 34, A1: the account whose shard is read first gives the time at which the redrive begins.
+#[tokio::test(start_paused = true)]
+async fn shards_whose_clocks_differ_lose_no_job_that_dies_again() {
+    for ahead in [0, 1] {
+        let account = |number: u64| {
+            let seconds = if number == ahead { 3 } else { 0 };
+            let clock = TokioClock::at(runtime().now() + Duration::from_secs(seconds));
+            memory::open_on(Runtime::virtual_time(Arc::new(clock)))
+        };
+        let builder = Sharded::builder().shards("tasks-poison", 4).account("one", account(0));
+        let sharded = builder.account("two", account(1)).build().unwrap();
+        let storage = Storage::from(sharded.stores()).with_runtime(runtime());
+        let queue = storage.queue::<Task>().await.unwrap();
+        for n in 0..20 {
+            let _ = queue.send(&task(n.to_string())).await.unwrap();
+        }
+        reject_all(&storage).await;
+        let dead_letters = queue.dead_letters().unwrap();
+        // In two seconds, within the difference of the clocks.
+        let slowly = DeadLetterOptions::new().per_second(10);
+        let (redriven, ()) = tokio::join!(dead_letters.redrive(slowly), reject_all(&storage));
+        let redriven = redriven.unwrap();
+        assert_eq!((redriven.moved.len(), redriven.copies), (20, 0), "{redriven:?}");
+        assert_eq!(lengths(&queue).await, (0, 20), "each job is a dead letter again");
+    }
 }
