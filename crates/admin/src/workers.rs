@@ -62,7 +62,8 @@ impl Admin {
     /// Workers without a [record](jobqueue::WorkerBuilder::presence) are not included.
     ///
     /// # Errors
-    /// [`Storage`](jobqueue::ErrorKind::Storage) if the records cannot be read, or not within 8 seconds.
+    /// [`Storage`](jobqueue::ErrorKind::Storage) if the records cannot be read, or not within 8 seconds, or if
+    /// they have more than 256 MiB together: those of some 9,000 workers with 64 running jobs each.
     pub async fn workers(&self) -> Result<Vec<WorkerOverview>, Error> {
         Ok(self.all_workers().await?.into_iter().filter(|worker| !worker.stale).collect())
     }
@@ -86,8 +87,8 @@ impl Admin {
     }
 
     /// Returns all workers, including those whose records are stale. Records are removed a day after their
-    /// last write. If a crash loop leaves thousands of records, only the newest are read: those of the last
-    /// hour, up to 2,000, and 100 older ones.
+    /// last write. If a crash loop leaves thousands of records, only the newest of these are read: those of
+    /// the last hour until 2,000 are stale, and 100 older ones. The record of each present worker is read.
     ///
     /// The age of a record is the time since its last write by the storage's clock, which the storages of
     /// this crate return with the list of the records. For another storage that does not, this process's

@@ -7,11 +7,11 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::document::{WorkerDocument, is_stale};
 use super::record::WorkerRecord;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::json_blob::{JsonBlob, Known};
 use crate::runtime::Runtime;
 use crate::storage::{
-    BlobName, BlobStore, ContainerName, Listed, Storage, StoreError, StoreErrorKind as Kind,
+    BlobName, BlobProperties, BlobStore, ContainerName, Listed, Storage, StoreError, StoreErrorKind as Kind,
     delete_if_present, list_all, time_by_listing,
 };
 
@@ -20,13 +20,18 @@ pub const CONTAINER: &str = "jobqueue-workers";
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
 /// The age since the last write after which a sweep removes a record.
 const SWEEP_AFTER: Duration = Duration::from_secs(86_400);
-/// The age since the last write up to which all records are read.
+/// The maximum total size of the records that are read, as listed: some 9,000 workers with 64 running jobs
+/// each.
+const MAX_TOTAL_BYTES: u64 = 256 * 1024 * 1024;
+/// The age since the last write up to which records are recent.
 const RECENT_AGE: Duration = Duration::from_secs(3_600);
 /// The maximum number of older records that are read: of workers that write rarely, and of some workers that
 /// are gone.
 const MAX_OLDER: usize = 100;
-/// The maximum number of records that are shown.
-const MAX_SHOWN: usize = 2_000;
+/// The number of recent stale records from which on no further stale records are read.
+const MAX_STALE: usize = 2_000;
+/// The number of records that are read before stale records are counted again.
+const READ_STEP: usize = 500;
 /// The number of records that are read concurrently.
 const CONCURRENT_READS: usize = 32;
 
@@ -63,21 +68,46 @@ impl Records {
         JsonBlob::new(&self.blobs, &self.runtime, blob, MAX_BYTES)
     }
 
-    /// Returns the records, including stale records, and the storage's time, if the storage returns it. A
-    /// worker that is gone may leave a record for a day; reads only some of these. Costs a listing, and a
-    /// request per record.
+    /// Returns the records, including stale records, and the storage's time, if the storage returns it. Reads
+    /// the record of each present worker. A worker that is gone may leave a record for a day; reads only some
+    /// of these. Costs a listing, and a request per record.
+    ///
+    /// # Errors
+    /// The records cannot be read, or are too large together: figures of a part of the workers would be wrong.
     pub async fn all(&self) -> Result<(Vec<FoundWorker>, Option<SystemTime>), Error> {
-        let mut listed = self.recent().await?;
-        listed.blobs.truncate(MAX_SHOWN);
-        let reads = listed.blobs.into_iter().map(|(blob, properties)| async move {
+        let listed = self.recent().await?;
+        let now = listed.now.unwrap_or_else(|| self.runtime.now());
+        let (mut found, mut bytes) = (Vec::<FoundWorker>::new(), 0);
+        for step in listed.blobs.chunks(READ_STEP) {
+            let stale = found.iter().filter(|worker| worker.is_stale(now)).count();
+            if stale >= MAX_STALE && step.iter().all(|(_, next)| is_gone(&found, next.modified, now)) {
+                break;
+            }
+            bytes += step.iter().map(|(_, properties)| properties.length).sum::<u64>();
+            if bytes > MAX_TOTAL_BYTES {
+                let text = format!(
+                    "the records of {} workers have more than {} MiB together, so that not all were read",
+                    listed.blobs.len(),
+                    MAX_TOTAL_BYTES / 1024 / 1024
+                );
+                return Err(Error::new(ErrorKind::Storage, text));
+            }
+            found.extend(self.read(step).await?);
+        }
+        Ok((found, listed.now))
+    }
+
+    async fn read(&self, listed: &[(BlobName, BlobProperties)]) -> Result<Vec<FoundWorker>, StoreError> {
+        let read = |blob: BlobName, modified: SystemTime| async move {
             let read = readable(self.document(blob).read().await)?.flatten();
             Ok::<_, StoreError>(read.map(|found| {
                 let WorkerDocument { record, alive, .. } = found.value;
-                FoundWorker { record, modified: alive.unwrap_or(properties.modified) }
+                FoundWorker { record, modified: alive.unwrap_or(modified) }
             }))
-        });
+        };
+        let reads: Vec<_> = listed.iter().map(|(blob, found)| read(blob.clone(), found.modified)).collect();
         let all: Vec<_> = stream::iter(reads).buffer_unordered(CONCURRENT_READS).try_collect().await?;
-        Ok((all.into_iter().flatten().collect(), listed.now))
+        Ok(all.into_iter().flatten().collect())
     }
 
     /// Lists all recent records and up to [`MAX_OLDER`] older records, newest first.
@@ -133,6 +163,12 @@ impl Records {
         }
         Ok(())
     }
+}
+
+/// Returns whether the worker of a record that was written at `modified` is certainly gone, if its interval is
+/// no longer than the intervals of the workers that were found.
+fn is_gone(found: &[FoundWorker], modified: SystemTime, now: SystemTime) -> bool {
+    found.iter().all(|worker| is_stale(&worker.record, modified, now))
 }
 
 /// Returns `None` for a record of another form: of an incompatible version, or of another program.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jobqueue::storage::{BlobName, ContainerName, Operation, PutBlob, PutMessage};
-use jobqueue::{JobError, Storage};
+use jobqueue::{ErrorKind, JobError, Storage};
 use jobqueue_admin::JobReference;
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task};
@@ -13,10 +13,14 @@ use super::presence::{operator, present, send};
 
 /// Leaves the record of a worker that writes no other: it is killed.
 async fn leave_record(storage: &Storage, number: usize) {
+    leave_record_of(storage, number, "tasks").await;
+}
+
+async fn leave_record_of(storage: &Storage, number: usize, queue: &str) {
     let container = ContainerName::new("jobqueue-workers").unwrap();
     let record = serde_json::json!({"id": format!("gone-{number}"), "name": "w", "host": "h", "pid": 1, "version": "0",
         "started": "2026-01-01T00:00:00Z", "written": "2026-01-01T00:00:00Z", "interval_seconds": 15.0,
-        "queues": [{"name": "tasks", "kinds": ["task"]}], "slots": 1, "draining": false, "running": [], "running_total": 0,
+        "queues": [{"name": queue, "kinds": ["task"]}], "slots": 1, "draining": false, "running": [], "running_total": 0,
         "counters": []});
     let name = BlobName::new(container, format!("gone-{number}")).unwrap();
     storage.blobs().put_blob(&name, record.to_string().into(), PutBlob::new()).await.unwrap();
@@ -63,6 +67,60 @@ async fn each_of_thousands_of_workers_is_notified_of_a_cancellation() {
     }
     let report = operator(&storage).cancel(&JobReference::new("tasks", "1")).await.unwrap();
     assert_eq!(report.workers, 2_200);
+}
+
+// round 34, B1
+#[tokio::test(start_paused = true)]
+async fn record_of_each_present_worker_is_read() {
+    let storage = in_memory();
+    let container = ContainerName::new("jobqueue-workers").unwrap();
+    storage.blobs().create_container(&container).await.unwrap();
+    leave_record_of(&storage, 0, "tasks").await;
+    after(60).await;
+    leave_record_of(&storage, 1, "letters").await;
+    after(5).await;
+    for number in 2..2_500 {
+        leave_record(&storage, number).await;
+    }
+    let admin = operator(&storage);
+    let workers = admin.all_workers().await.unwrap();
+    assert_eq!(workers.iter().filter(|worker| !worker.stale).count(), 2_499);
+    assert_eq!(workers.iter().filter(|worker| worker.stale).count(), 1, "its jobs are load");
+    assert!(admin.is_served("letters").await.unwrap(), "its only worker has the oldest record");
+}
+
+// round 34, B1
+#[tokio::test(start_paused = true)]
+async fn records_of_a_crash_loop_are_read_in_part() {
+    let faulty = Faulty::new(&in_memory());
+    let storage = faulty.storage();
+    let container = ContainerName::new("jobqueue-workers").unwrap();
+    storage.blobs().create_container(&container).await.unwrap();
+    for number in 0..4_000 {
+        leave_record(&storage, number).await;
+    }
+    after(60).await;
+    leave_record(&storage, 4_000).await;
+    let reads = faulty.calls_of(Operation::GetBlob);
+    let workers = operator(&storage).all_workers().await.unwrap();
+    assert!(faulty.calls_of(Operation::GetBlob) - reads <= 2_500);
+    assert_eq!(workers.iter().filter(|worker| !worker.stale).count(), 1);
+}
+
+// round 34, B1
+#[tokio::test(start_paused = true)]
+async fn records_that_are_too_large_to_be_read_are_an_error() {
+    let storage = in_memory();
+    let container = ContainerName::new("jobqueue-workers").unwrap();
+    storage.blobs().create_container(&container).await.unwrap();
+    let data = bytes::Bytes::from(vec![b' '; 8 * 1024 * 1024]);
+    for number in 0..33 {
+        let name = BlobName::new(container.clone(), format!("large-{number}")).unwrap();
+        storage.blobs().put_blob(&name, data.clone(), PutBlob::new()).await.unwrap();
+    }
+    let error = operator(&storage).workers().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Storage);
+    assert!(error.to_string().contains("33 workers have more than 256 MiB"), "{error}");
 }
 
 /// A producer may write any kind. Each of these is too long to be kept, and there are many.
