@@ -157,10 +157,12 @@ impl Admin {
     /// it lists the blobs of the journal, at one request for 5,000, and reads those that it cannot exclude.
     /// Blobs are excluded by time and outcome, and, for an id that this framework generated, by the time in
     /// the id, less an hour for clock skew. A blob has 4 MiB, some 12,000 jobs of a busy worker. After 5
-    /// seconds or 500 blobs a search makes no further request, and returns how far it has come. If the next
-    /// search could not get past that point, because more blobs contain jobs of that moment, the search
-    /// continues longer. On these storages a job that ended by a clock more than an hour ahead may be found
-    /// only once that time has come. A filter with an age costs one more listing, for the storage's time.
+    /// seconds or 500 blobs a search makes no further request, and returns how far it has come. Workers write
+    /// their blobs at the same time, so a search with `until` begins with all blobs that contain jobs of that
+    /// moment, which the search before may have read: it reads these, and then further blobs for 5 seconds or
+    /// for as long as these took. On these storages a job that ended by a clock more than an hour ahead may
+    /// be found only once that time has come. A filter with an age costs one more listing, for the storage's
+    /// time.
     ///
     /// # Errors
     /// [`Storage`](jobqueue::ErrorKind::Storage) if the journals cannot be read.

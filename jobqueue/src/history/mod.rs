@@ -7,8 +7,8 @@
 //!
 //! No job waits for the journal. Failed writes are retried; while too many entries wait, new entries are
 //! dropped and counted. The waiting entries, an append and a segment are limited in number and in bytes. A
-//! search begins no further request after 5 seconds, and returns the entries found so far and the time from
-//! which to continue.
+//! search returns the entries found after 5 seconds, and the time from which to continue. A search in blobs
+//! that continues another reads the segments of that time again, before these 5 seconds.
 //!
 //! This module knows blobs and jobs. It knows nothing of queues, leases or handlers.
 

@@ -11,7 +11,8 @@ use crate::storage::{JournalEntry, JournalPage, JournalQuery, MAX_JOURNAL_SEARCH
 
 /// The time by which clocks may differ: a job may have ended this long before the creation time in its id.
 pub(super) const JOURNAL_CLOCK_SKEW: Duration = Duration::from_secs(3_600);
-/// The maximum number of segments that a search reads.
+/// The number of segments after which a search ends. Segments that the search before may have read do not
+/// count.
 const MAX_SEGMENTS: usize = 500;
 
 /// Returns the range of end times that a query selects, in microseconds since 1970.
@@ -42,20 +43,40 @@ pub(super) struct Search<'a> {
     /// The number of segments read.
     read: usize,
     began: Instant,
+    /// The search when it came to the first segment whose jobs all ended before the query's `until`.
+    further: Option<ReadAgain>,
+}
+
+/// What a search has read of the segments that contain the query's `until`. A search that it continues may
+/// have read the same segments.
+#[derive(Debug, Clone, Copy)]
+struct ReadAgain {
+    segments: usize,
+    time: Duration,
 }
 
 impl<'a> Search<'a> {
     pub(super) fn new(query: &'a JournalQuery) -> Self {
-        Self { query, entries: Vec::new(), is_cut: false, unread: None, read: 0, began: Instant::now() }
+        let began = Instant::now();
+        Self { query, entries: Vec::new(), is_cut: false, unread: None, read: 0, began, further: None }
     }
 
     /// Returns whether the search stops before a segment whose last job ended at `last`.
-    pub(super) fn is_over(&self, last: i64) -> bool {
-        // The next search begins with the segments that contain the query's `until`, so this search must get
-        // past them.
-        let comes_further = self.query.until.is_none_or(|until| to_micros(until) > last);
-        let is_full = self.oldest().is_some_and(|oldest| oldest > last);
-        is_full || comes_further && (self.read >= MAX_SEGMENTS || self.began.elapsed() >= MAX_JOURNAL_SEARCH)
+    ///
+    /// Segments overlap, so that a search begins with all segments that contain the query's `until`. These
+    /// are read however many they are. Then the search reads at least as many segments that end earlier, or
+    /// for at least as long, unless the page is full: otherwise each search would come one segment further.
+    pub(super) fn is_over(&mut self, last: i64) -> bool {
+        if self.oldest().is_some_and(|oldest| oldest > last) {
+            return true;
+        }
+        if self.query.until.is_some_and(|until| to_micros(until) <= last) {
+            return false;
+        }
+        let (read, time) = (self.read, self.began.elapsed());
+        let again = *self.further.get_or_insert(ReadAgain { segments: read, time });
+        read - again.segments >= again.segments.max(MAX_SEGMENTS)
+            || time.saturating_sub(again.time) >= again.time.max(MAX_JOURNAL_SEARCH)
     }
 
     /// Returns the end time of the last entry within the query's limit, if the limit is reached.

@@ -1,5 +1,7 @@
 //! The pace and the size of the journal's writes, on paused time.
 
+mod continued;
+
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 

@@ -190,9 +190,10 @@ async fn journal(
     let key = format!("{filter:?}");
     let read = request.app.admin.history(&filter);
     match id {
-        Some(_) => part(request, &key, read).await,
-        // Without an id, the page shows only the journal, which may take longer than a part may.
-        None => or_reason(request.app.reads.get(&key, read).await),
+        Some(_) if fields.text("until").is_none() => part(request, &key, read).await,
+        // Without an id, the page shows only the journal, which may take longer than a part may. A search
+        // that continues another reads some blobs again before it comes further.
+        _ => or_reason(request.app.reads.get(&key, read).await),
     }
 }
 
