@@ -85,6 +85,13 @@ impl FoundChildren {
         dead.iter().copied().chain(others).take(MAX_NAMED_CHILDREN).collect()
     }
 
+    /// Returns the queues, first those in which children were found.
+    fn seen_first(&self, mut queues: Vec<QueueName>) -> Vec<QueueName> {
+        let seen: BTreeSet<_> = self.places.values().filter_map(|child| child.queue.as_deref()).collect();
+        queues.sort_by_key(|queue| !seen.contains(queue.as_str()));
+        queues
+    }
+
     /// Returns the numbers of the children to show that were not found, and wait for no nested batch.
     fn missing(&self, batch: &BatchChildren) -> BTreeSet<u64> {
         let is_known = |index: &u64| self.places.contains_key(index) || batch.nested.contains_key(index);
@@ -116,8 +123,14 @@ impl Admin {
                 dead.complete && dead.letters.iter().all(|letter| letter.claimed.is_none());
             found.add(id, waiting.unwrap_or_default().into_iter().chain(dead.letters));
         }
+        found.workers = self.workers().await?;
+        let running = found.workers.iter().flat_map(|worker| &worker.record.running);
+        let mut running: Vec<_> = running.map(RawJob::of_run).collect();
+        Memberships::default().prove(&self.storage, &mut running, Some(id)).await?;
         if self.has_index() {
-            let was_exact = found.dead_is_exact;
+            // Before the search, which looks for those that are missing.
+            found.add(id, running.iter().cloned());
+            let (was_exact, queues) = (found.dead_is_exact, found.seen_first(queues));
             let search = async {
                 self.search_children(id, batch, &queues, &mut found).await;
                 Ok(())
@@ -127,10 +140,6 @@ impl Admin {
                 found.dead_is_exact = was_exact;
             }
         }
-        found.workers = self.workers().await?;
-        let running = found.workers.iter().flat_map(|worker| &worker.record.running);
-        let mut running: Vec<_> = running.map(RawJob::of_run).collect();
-        Memberships::default().prove(&self.storage, &mut running, Some(id)).await?;
         found.add(id, running);
         Ok(found)
     }

@@ -20,6 +20,8 @@ const CONCURRENT_READS: usize = 8;
 /// viewers of 32 MiB would need half a gigabyte.
 const LARGE_ANSWER_BYTES: u64 = 1024 * 1024;
 
+/// The time for which a rare part of a page is fresh.
+const RARELY: Duration = Duration::from_secs(60);
 /// The maximum number of seconds of one read.
 const MAX_READ_SECONDS: u64 = 60;
 
@@ -59,7 +61,7 @@ impl Reads {
         key: &str,
         read: impl Future<Output = Result<V, Error>>,
     ) -> Result<Arc<V>, Error> {
-        self.fresh_or_read(key, &self.permits, read).await
+        self.fresh_or_read(key, &self.permits, self.fresh, read).await
     }
 
     /// Returns the answer like [`get`](Self::get), for a part of a page without which the page is still
@@ -69,7 +71,17 @@ impl Reads {
         key: &str,
         read: impl Future<Output = Result<V, Error>>,
     ) -> Result<Arc<V>, Error> {
-        self.fresh_or_read(key, &self.part_permits, read).await
+        self.fresh_or_read(key, &self.part_permits, self.fresh, read).await
+    }
+
+    /// Returns the answer like [`get_part`](Self::get_part), for a part that hardly changes: the answer is
+    /// fresh for a minute.
+    pub(crate) async fn get_rare_part<V: Any + Send + Sync>(
+        &self,
+        key: &str,
+        read: impl Future<Output = Result<V, Error>>,
+    ) -> Result<Arc<V>, Error> {
+        self.fresh_or_read(key, &self.part_permits, self.fresh.max(RARELY), read).await
     }
 
     /// Returns the result of `read` without caching it, because it may be large.
@@ -95,6 +107,7 @@ impl Reads {
         &self,
         key: &str,
         permits: &Semaphore,
+        fresh: Duration,
         read: impl Future<Output = Result<V, Error>>,
     ) -> Result<Arc<V>, Error> {
         let slot = self.slot((TypeId::of::<V>(), key.to_owned()));
@@ -113,7 +126,7 @@ impl Reads {
         let answer = Arc::new(answer);
         // Freshness counts from before the request, when the answer is at least as new. An answer also stays
         // fresh for as long as its read took, so that a slow storage is not read for each viewer.
-        let fresh = self.fresh.max(2 * began.elapsed());
+        let fresh = fresh.max(2 * began.elapsed());
         *slot = Some((began + fresh, Arc::clone(&answer) as CachedAnswer));
         Ok(answer)
     }
@@ -178,6 +191,17 @@ mod tests {
         assert_eq!(*reads.get("a", slow(2)).await.unwrap(), 1);
         tokio::time::advance(2 * second).await;
         assert_eq!(*reads.get("a", slow(3)).await.unwrap(), 3);
+    }
+
+    // review 34 b, C1
+    #[tokio::test(start_paused = true)]
+    async fn rare_part_is_read_once_a_minute() {
+        let (reads, second) = (Reads::new(Duration::from_secs(5)), Duration::from_secs(1));
+        assert_eq!(*reads.get_rare_part("a", async { Ok(1) }).await.unwrap(), 1);
+        tokio::time::advance(59 * second).await;
+        assert_eq!(*reads.get_rare_part("a", async { Ok(2) }).await.unwrap(), 1);
+        tokio::time::advance(2 * second).await;
+        assert_eq!(*reads.get_rare_part("a", async { Ok(3) }).await.unwrap(), 3);
     }
 
     // The time that an answer waits for a permit does not age it.

@@ -83,3 +83,33 @@ async fn search_for_the_children_of_a_batch_is_bounded() {
     assert_eq!(detail.dead_text(), "?");
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }
+
+// review 34 b, C2: all queues were searched before the records of workers were looked at.
+#[tokio::test(start_paused = true)]
+async fn children_in_the_records_of_workers_cost_no_search() {
+    let storage = in_memory();
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send(&task("runs")).await.unwrap();
+    batch.then(&task("join")).await.unwrap();
+    let backlog = "backlog".parse().unwrap();
+    storage.queues().create_queue(&backlog, &Metadata::new()).await.unwrap();
+    let others: Arc<[_]> = vec![PutMessage::new("{}"); 1_000].into();
+    for _ in 0..3 {
+        assert!(storage.queues().put_all(&backlog, Arc::clone(&others)).await.iter().all(Result::is_ok));
+    }
+    let faulty = Faulty::quiet(&storage);
+    let handler = async |_: Task| std::future::pending::<Result<(), JobError>>().await;
+    let running = present(&storage).handle(handler).build().unwrap().run_until(after(100_000));
+    let looking = async {
+        after(20).await;
+        let detail = operator(&faulty.storage()).batch("mosaic").await.unwrap();
+        assert_eq!(detail.open[0].place, "running");
+        // The first messages and the first dead letters of both queues.
+        assert!(faulty.calls_of(Operation::Peek) <= 6, "{}", faulty.calls_of(Operation::Peek));
+    };
+    tokio::select! {
+        biased;
+        _ = running => panic!("the job runs"),
+        () = looking => {}
+    }
+}

@@ -9,7 +9,7 @@ use jobqueue_admin::{
 use super::rows::{Run, job_query, letter_query, place, redacted, shown};
 use super::search::until;
 use super::timeline::{Moment, moments};
-use super::{Answer, Layout, PageError, jobs, part};
+use super::{Answer, Layout, PageError, in_part_time, jobs, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::{Fields, Given};
 use crate::browser::filters;
@@ -101,7 +101,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let found = request.app.reads.get(&path(&job), admin.explain(&job)).await?;
     // Names the sender, which the address may omit.
     let identified = found.reference();
-    let (ended, searched_to, unread_journal) = journal(&request, &identified).await?;
+    let (ended, searched_to, unread_journal) = journal(&request, &identified, is_open(&found)).await?;
     let message = found.message.as_ref();
     let (payload, checkpoint) = contents(&request, message, fields.text("show") == Some("content")).await;
     let access = request.admin.access();
@@ -111,7 +111,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         .noticed(fields.text("done"));
     // The job may be on its way to a queue or to the journal.
     let again = (found.has_ended && found.place == JobPlace::Unseen).then_some(JOURNAL_SECONDS);
-    layout = if is_live(&found) || again.is_some() { layout.live(&request, &look) } else { layout };
+    layout = if is_live(&request, &found) || again.is_some() { layout.live(&request, &look) } else { layout };
     let page = JobPage {
         queue: job.queue.clone(),
         id_text: line(&job.id),
@@ -148,20 +148,37 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
-/// Returns whether the page is refreshed while it is open. Two pages are too expensive for that: an ordered
-/// job reads the logs of all keys of its queue, and an ended job is searched among all messages.
-fn is_live(found: &Explanation) -> bool {
-    !found.has_ended && !found.message.as_ref().is_some_and(|message| message.in_order)
+/// Returns whether the page is refreshed while it is open. Three pages are too expensive for that: an ordered
+/// job reads the logs of all keys of its queue, an ended job is searched among all messages, and a job that
+/// was not found among the first 10,000 of each state would be searched there again.
+fn is_live(request: &AuthorizedRequest, found: &Explanation) -> bool {
+    let is_in_order = found.message.as_ref().is_some_and(|message| message.in_order);
+    let was_searched = found.place == JobPlace::Unseen && request.app.admin.shows_all_jobs();
+    !found.has_ended && !is_in_order && !was_searched
+}
+
+/// Returns whether the job was found in its queue or in the record of a worker, so that it has not ended.
+fn is_open(found: &Explanation) -> bool {
+    !matches!(found.place, JobPlace::Dead | JobPlace::Ended | JobPlace::Unseen)
 }
 
 /// Returns the ends of the job in the journal, the time back to which the journal was searched, and the
-/// reason if it cannot be read.
+/// reason if it cannot be read. While the job `is_open`, the journal has only earlier ends of its id, and is
+/// read once a minute: in blobs that costs a request for each of up to 500.
 async fn journal(
     request: &AuthorizedRequest,
     job: &JobReference,
+    is_open: bool,
 ) -> Result<(Vec<HistoryRecord>, Option<String>, Option<String>), PageError> {
     let filter = HistoryFilter::new().queue(&job.queue).id(&job.id).limit(MAX_ENDS);
-    let page = match part(request, &path(job), request.app.admin.history(&filter)).await? {
+    let read = request.app.admin.history(&filter);
+    let page = if is_open {
+        // Another key, so that the end is read as soon as the job has left its queue.
+        in_part_time(request.app.reads.get_rare_part(&format!("open {}", path(job)), read)).await?
+    } else {
+        part(request, &path(job), read).await?
+    };
+    let page = match page {
         Ok(page) => page,
         Err(reason) => return Ok((Vec::new(), None, Some(reason))),
     };

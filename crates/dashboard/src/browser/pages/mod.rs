@@ -58,8 +58,14 @@ async fn part<V: Any + Send + Sync>(
     key: &str,
     read: impl Future<Output = Result<V, Error>>,
 ) -> Result<Result<Arc<V>, String>, PageError> {
-    let read = timeout(PART_TIMEOUT, request.app.reads.get_part(key, read)).await;
-    read.map_or_else(
+    in_part_time(request.app.reads.get_part(key, read)).await
+}
+
+/// Returns the result of [`part`] for a part that is read otherwise.
+async fn in_part_time<V>(
+    read: impl Future<Output = Result<Arc<V>, Error>>,
+) -> Result<Result<Arc<V>, String>, PageError> {
+    timeout(PART_TIMEOUT, read).await.map_or_else(
         |_| Ok(Err(format!("no answer within {PART_TIMEOUT:?}; each refresh tries again, and the storage may need longer than that"))),
         or_reason,
     )

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use jobqueue::storage::{BlobName, Operation, PutBlob, StoreErrorKind};
+use jobqueue::storage::{BlobName, Operation, PutBlob, PutMessage, StoreErrorKind};
 use jobqueue::{JobError, Runtime, Storage, Worker, memory};
 use jobqueue_admin::RawSend;
 use jobqueue_testing::faults::{Fault, Faulty};
@@ -194,6 +194,18 @@ async fn page_of_a_job_that_is_gone_is_refreshed_for_seconds_only() {
         // the stream of such a page.
         assert_eq!(page.contains("data-again"), id == "gone", "{id}: {page}");
     }
+}
+
+// review 34 b, C2: each refresh read the first 10,000 messages of each state.
+#[tokio::test]
+async fn page_of_a_job_behind_the_searched_messages_is_not_refreshed() {
+    let storage = filled().await;
+    let queue = "mails".parse().unwrap();
+    for _ in 0..=10_000 {
+        let _ = storage.queues().put(&queue, PutMessage::new("not an event")).await.unwrap();
+    }
+    let page = Browser::operating(&storage).page("/job?queue=mails&id=behind").await;
+    assert!(!page.contains(STREAM), "{page}");
 }
 
 // Each refresh used to read up to 10,000 dead letters.
