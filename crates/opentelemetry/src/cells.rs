@@ -3,10 +3,12 @@
 //! An instrument hashes all attributes of every record, several times per job. So this module accumulates the
 //! counts and passes them to the instruments when these are collected.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
+use jobqueue::__internals::{is_hidden, kept_text, visible};
 use jobqueue::QueueName;
 use opentelemetry::metrics::{Counter, UpDownCounter};
 use opentelemetry::{KeyValue, StringValue};
@@ -142,8 +144,9 @@ impl Cells {
         if let Some(cell) = self.find(queue, kind) {
             return cell;
         }
+        let kind = written(kind);
         let mut cells = self.cells.write().unwrap_or_else(PoisonError::into_inner);
-        let kind = if cells.len() < MAX_KINDS { kind } else { names::OTHER };
+        let kind = if cells.len() < MAX_KINDS { &*kind } else { names::OTHER };
         if let Some(cell) = find(&cells, queue, kind) {
             return cell;
         }
@@ -159,7 +162,7 @@ impl Cells {
     }
 
     fn find(&self, queue: &QueueName, kind: &str) -> Option<Arc<Cell>> {
-        find(&self.cells.read().unwrap_or_else(PoisonError::into_inner), queue, kind)
+        find(&self.cells.read().unwrap_or_else(PoisonError::into_inner), queue, &written(kind))
     }
 
     /// Records that a queue has a circuit.
@@ -184,6 +187,13 @@ impl Cells {
         let cells = self.cells.read().unwrap_or_else(PoisonError::into_inner).clone();
         cells.iter().for_each(|cell| cell.flush(attempts, in_flight));
     }
+}
+
+/// Returns a kind as attributes have it. A relay forwards kinds of senders, which may have any length and any
+/// characters.
+fn written(kind: &str) -> Cow<'_, str> {
+    let kind = kept_text(kind);
+    if kind.contains(is_hidden) { visible(kind, &[]).into() } else { kind.into() }
 }
 
 fn find(cells: &[Arc<Cell>], queue: &QueueName, kind: &str) -> Option<Arc<Cell>> {
@@ -211,6 +221,12 @@ mod tests {
         assert_eq!(kind_of(&cells.of(&queue, Some("<script>"))), names::OTHER);
         assert_eq!(kind_of(&cells.of(&queue, None)), names::OTHER);
         assert_eq!(kind_of(&cells.of(&other, Some("order"))), names::OTHER);
+        // review 34 b, C5
+        let long = format!("a\n{}", "x".repeat(60_000));
+        let relayed = cells.own(&queue, &long);
+        assert!(kind_of(&relayed).starts_with("a\\nx"), "{}", kind_of(&relayed));
+        assert!(kind_of(&relayed).len() <= 1_025);
+        assert!(Arc::ptr_eq(&cells.of(&queue, Some(&long)), &relayed));
         for number in 0..2 * MAX_KINDS {
             cells.own(&queue, &number.to_string());
         }

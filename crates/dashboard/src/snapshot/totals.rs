@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use jobqueue_admin::{Counters, HISTOGRAM_BOUNDS, ListeningQueue, WorkerRecord};
+use jobqueue_storage::text::visible;
 
 /// The kind used for messages without a handler, because senders can invent any number of kinds.
 const OTHER_KINDS: &str = "other";
@@ -131,7 +132,8 @@ impl Counting {
         }
         let mut counted = BTreeMap::<_, KindTotals>::new();
         for counters in &record.counters {
-            let key = (counters.queue.clone(), counters.kind.clone());
+            // A relay forwards kinds of senders, which may have any characters.
+            let key = (counters.queue.clone(), visible(&counters.kind, &[]));
             let is_named = known.contains(&key) || self.is_relayed(record, &key);
             let key = if is_named { key } else { (key.0, OTHER_KINDS.to_owned()) };
             counted.entry(key).or_default().sum(&counters.into());
@@ -265,6 +267,19 @@ mod tests {
             "kinds above the bound, and a message that is not a job"
         );
         assert_eq!(totals.totals.iter().count(), MAX_RELAYED_KINDS + 1);
+    }
+
+    // review 34 b, C5
+    #[test]
+    fn relayed_kinds_have_no_control_characters() {
+        let mut relay = worker("a", 10, 0);
+        relay.queues[0].kinds = vec!["*".to_owned()];
+        relay.counters[0].kind = "mail\r\u{1b}[31m".to_owned();
+        let mut totals = Counting::default();
+        totals.add(at(6_000), [relay.clone()].iter());
+        relay.counters[0].completed = 7;
+        totals.add(at(6_010), [relay].iter());
+        assert_eq!(completed(&totals, "mail\\r\\u{1b}[31m"), Some(7));
     }
 
     #[test]
