@@ -208,6 +208,11 @@ impl Counters {
             run_times: vec![0; HISTOGRAM_BOUNDS.len() + 1],
         }
     }
+
+    /// Returns whether no delivery was counted.
+    pub(super) fn is_zero(&self) -> bool {
+        self.completed + self.retried + self.dead_lettered + self.other == 0
+    }
 }
 
 impl WorkerRecord {

@@ -14,7 +14,7 @@ use tokio::sync::futures::Notified;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::record::{Counters, HISTOGRAM_BOUNDS, JobProgress, RunningJob};
+use super::record::{Counters, HISTOGRAM_BOUNDS, JobProgress, ListeningQueue, RunningJob};
 use super::requests::{Answer, ListedRequest, RequestsByQueue};
 use crate::clock::rfc3339;
 use crate::job::JobInfo;
@@ -137,6 +137,18 @@ impl Drop for TrackedRun<'_> {
 }
 
 impl Tracker {
+    /// Returns a tracker with a counter for each kind that the worker handles in these queues, so that the
+    /// kinds of other messages, which senders invent, do not take its place.
+    pub(crate) fn handling(queues: &[ListeningQueue]) -> Self {
+        let mut runs = TrackedRuns::default();
+        for queue in queues {
+            for kind in queue.named_kinds() {
+                runs.counters(&queue.name, kind);
+            }
+        }
+        Self { state: Mutex::new(runs), ..Self::default() }
+    }
+
     /// Adds a run until the returned guard is dropped. The run is cancelled at once if an operator has
     /// already cancelled the job.
     pub(crate) fn begin(&self, job: &Arc<JobInfo>, started: Instant, lease: Duration) -> TrackedRun<'_> {
@@ -253,7 +265,9 @@ impl Tracker {
                 .by_kind
                 .values()
                 .flat_map(BTreeMap::values)
-                .map(|place| state.counters[*place].clone())
+                .map(|place| &state.counters[*place])
+                .filter(|counters| !counters.is_zero())
+                .cloned()
                 .collect(),
             open_circuits: state.open_circuits.clone(),
             draining: state.draining,
@@ -321,7 +335,28 @@ impl TrackedRuns {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::presence::is_of_this_life;
+    use crate::presence::{EVERY_KIND, is_of_this_life};
+
+    // review 34 b, C6
+    #[test]
+    fn kinds_of_senders_take_no_counter_of_a_handled_kind() {
+        let kinds = vec!["letter".to_owned(), EVERY_KIND.to_owned()];
+        let tracker = Tracker::handling(&[ListeningQueue::new("letters".to_owned(), kinds)]);
+        let count = |kind: &str| {
+            lock(&tracker.state).count("letters", kind, &Outcome::Completed, Duration::ZERO);
+        };
+        let completed = |kind: &str| {
+            let counters = tracker.snapshot(SystemTime::UNIX_EPOCH).counters;
+            counters.iter().find(|counters| counters.kind == kind).map(|counters| counters.completed)
+        };
+        for number in 0..2 * MAX_COUNTERS {
+            count(&number.to_string());
+        }
+        assert_eq!(completed("letter"), None, "a record has no counters of 0");
+        count("letter");
+        assert_eq!(completed("letter"), Some(1));
+        assert_eq!(completed(OTHER_KINDS), Some(MAX_COUNTERS as u64 + 1));
+    }
 
     #[test]
     fn request_within_the_second_of_the_send_means_this_job() {

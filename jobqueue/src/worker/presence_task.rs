@@ -26,14 +26,15 @@ pub(super) fn start_record(state: &WorkerState, until_idle: bool) -> Option<Back
         PresenceSetting::Default => (!until_idle).then_some(DEFAULT_INTERVAL),
         PresenceSetting::Every(interval) => Some(interval),
     };
-    let (tracker, ended) = (Arc::<Tracker>::default(), CancellationToken::new());
+    let facts = interval.map(|every| facts_of(state, every));
+    let listening = facts.as_ref().map_or(&[][..], |facts| &facts.queues[..]);
+    let (tracker, ended) = (Arc::new(Tracker::handling(listening)), CancellationToken::new());
     let (tracked, end) = (Arc::clone(&tracker), ended.clone());
     let blobs = state.delivery_state.storage.detached_blobs();
     // On the lease renewer's thread: a handler that blocks the worker's runtime does not make the worker look
     // dead.
-    let task = match interval {
-        Some(every) => {
-            let facts = facts_of(state, every);
+    let task = match facts {
+        Some(facts) => {
             let write = run_record_writer(blobs, runtime.clone(), facts, tracked, end);
             LeaseRenewer::spawn_detached(runtime, write)
         }
