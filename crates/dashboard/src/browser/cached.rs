@@ -11,7 +11,8 @@ use jobqueue_storage::sync::lock;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-/// The maximum number of cached answers. An answer may have two megabytes: 32 messages with their texts.
+/// The maximum number of cached answers. An answer may have two megabytes: 32 messages with their texts; the
+/// first page of the dead letters of a queue may have eight.
 const MAX_ANSWERS: usize = 128;
 /// The maximum number of concurrent reads for the main content of pages, and of concurrent reads for parts of
 /// pages. All viewers share these permits.
@@ -132,7 +133,12 @@ impl Reads {
     }
 
     fn slot(&self, key: (TypeId, String)) -> Slot {
-        let mut slots = lock(&self.slots);
+        let (mut slots, now) = (lock(&self.slots), Instant::now());
+        // A slot whose answer is being read is locked.
+        slots.retain(|_, slot| {
+            let is_old = |slot: &Option<(Instant, _)>| slot.as_ref().is_some_and(|(until, _)| now >= *until);
+            !slot.try_lock().is_ok_and(|slot| is_old(&slot))
+        });
         if slots.len() >= MAX_ANSWERS {
             // Dropping all slots only costs repeated reads.
             slots.clear();
@@ -191,6 +197,16 @@ mod tests {
         assert_eq!(*reads.get("a", slow(2)).await.unwrap(), 1);
         tokio::time::advance(2 * second).await;
         assert_eq!(*reads.get("a", slow(3)).await.unwrap(), 3);
+    }
+
+    // review 34 b, C7
+    #[tokio::test(start_paused = true)]
+    async fn answers_that_are_no_longer_fresh_are_dropped() {
+        let reads = Reads::new(Duration::from_secs(5));
+        let large = reads.get("a", async { Ok(vec![1_u8]) }).await.unwrap();
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert_eq!(*reads.get("b", async { Ok(2) }).await.unwrap(), 2);
+        assert_eq!(Arc::strong_count(&large), 1, "only the viewer has it");
     }
 
     // review 34 b, C1

@@ -49,11 +49,12 @@ pub struct QueueFigures {
     pub(crate) held_up_seconds: Option<f64>,
     /// The approximate number of dead letters; `None` if their queue cannot be read.
     pub dead: Option<u64>,
-    /// The jobs completed per second over the last minute; `None` before the second snapshot.
+    /// The jobs completed per second over the last minute, or since the snapshot before if the
+    /// [interval](super::Snapshots::every) is longer; `None` before the second snapshot.
     #[serde(serialize_with = "rounded")]
     pub rate: Option<f64>,
-    /// The mean run time of handlers over the last minute, or over all time if none has ended lately; `None`
-    /// if none has ended.
+    /// The mean run time of handlers over the same time, or over all time if none has ended lately; `None` if
+    /// none has ended.
     #[serde(serialize_with = "rounded")]
     pub run_seconds: Option<f64>,
     /// The workers of the queue; `None` if their records cannot be read. JSON has their figures in the same

@@ -45,7 +45,8 @@ pub struct Snapshot {
     /// fall.
     pub totals: Totals,
     /// The demands of each queue in the snapshots of the last 30 seconds, which is twice the interval of
-    /// workers' records. Empty while the records cannot be read.
+    /// workers' records, or of 20 seconds more than [the interval](Snapshots::every) if that is longer. Empty
+    /// while the records cannot be read.
     pub demands: BTreeMap<String, Vec<Demand>>,
     /// The number of operators' changes before the figures were read.
     pub(super) changes: u64,
@@ -67,6 +68,15 @@ struct SnapshotTime {
     taken: Instant,
     as_of: Timestamp,
     changes: u64,
+    /// The interval of snapshots.
+    every: Duration,
+}
+
+impl SnapshotTime {
+    /// Returns the time for which figures are kept: `window`, or the longest time between two snapshots.
+    fn at_least(&self, window: Duration) -> Duration {
+        window.max(self.every.saturating_add(REFRESH_TIMEOUT))
+    }
 }
 
 impl Snapshots {
@@ -133,7 +143,7 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
             state.stats.succeeded += 1;
             state.stats.last_error = None;
             unread = workers.as_ref().err().cloned();
-            let moment = SnapshotTime { taken, as_of, changes };
+            let moment = SnapshotTime { taken, as_of, changes, every: snapshots.0.every };
             let snapshot = Arc::new(state.collected.snapshot(moment, queues, workers));
             if snapshot.workers.is_ok() {
                 state.last_with_workers = Some(Arc::clone(&snapshot));
@@ -174,11 +184,11 @@ impl Collected {
         overviews: Vec<QueueOverview>,
         workers: WorkerRecords,
     ) -> Snapshot {
-        let SnapshotTime { taken, as_of, changes } = at;
+        let SnapshotTime { taken, as_of, changes, .. } = at;
         if let Ok(workers) = &workers {
             self.readings.succeeded(taken);
             self.counting.add(as_of, workers.iter().map(|worker| &worker.record));
-            push_recent(&mut self.runs, RATE_WINDOW, (taken, self.counting.by_queue()));
+            push_recent(&mut self.runs, at.at_least(RATE_WINDOW), (taken, self.counting.by_queue()));
         } else {
             self.readings.failed(taken);
         }
@@ -195,7 +205,7 @@ impl Collected {
             queues.insert(overview.name.clone(), figures);
         }
         let demands = queues.iter().filter_map(|(name, figures)| Some((name.clone(), figures.demand()?)));
-        push_recent(&mut self.demands, DEMAND_WINDOW, (taken, demands.collect()));
+        push_recent(&mut self.demands, at.at_least(DEMAND_WINDOW), (taken, demands.collect()));
         let held =
             |name: &String| self.demands.iter().filter_map(|(_, all)| all.get(name)).copied().collect();
         let known = queues.iter().filter(|(_, figures)| figures.workers.is_some());
@@ -230,4 +240,31 @@ impl Collected {
 fn push_recent<T>(entries: &mut VecDeque<(Instant, T)>, time: Duration, entry: (Instant, T)) {
     entries.retain(|(at, _)| entry.0.saturating_duration_since(*at) <= time);
     entries.push_back(entry);
+}
+
+#[cfg(test)]
+mod tests {
+    use jobqueue::Storage;
+    use jobqueue_admin::AccessLevel;
+
+    use super::*;
+
+    // review 34 b, C4
+    #[tokio::test]
+    async fn demand_is_held_from_one_snapshot_to_the_next() {
+        let admin = Admin::builder(Storage::memory()).access(AccessLevel::Operate).build();
+        admin.create_queue("mails").await.unwrap();
+        let overviews = admin.queues().await.unwrap();
+        let (mut collected, began) = (Collected::default(), Instant::now());
+        let mut held_at = |seconds| {
+            let taken = began + Duration::from_secs(seconds);
+            let every = Duration::from_secs(60);
+            let at = SnapshotTime { taken, as_of: Timestamp::UNIX_EPOCH, changes: 0, every };
+            collected.snapshot(at, overviews.clone(), Ok(Vec::new())).demands["mails"].len()
+        };
+        assert_eq!(held_at(0), 1);
+        assert_eq!(held_at(65), 2);
+        assert_eq!(held_at(130), 2);
+        assert_eq!(held_at(10_000), 1, "no snapshot was taken for hours");
+    }
 }

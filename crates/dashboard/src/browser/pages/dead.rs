@@ -118,9 +118,12 @@ pub(crate) async fn letters(
     selection: &Selection,
     from: Option<&str>,
 ) -> Result<Arc<DeadLetterPage>, Error> {
-    let key = format!("{queue}{}\n{}", selection.query(), from.unwrap_or_default());
     let work = async { request.app.admin.dead_letters_from(queue, &selection.filter(), from).await };
-    request.app.reads.get(&key, work).await
+    match from {
+        None => request.app.reads.get(&format!("{queue}{}", selection.query()), work).await,
+        // Not cached: each mark is read once, and a page may have eight megabytes of texts.
+        Some(_) => request.app.reads.get_once(work).await.map(Arc::new),
+    }
 }
 
 pub(crate) async fn preview(request: AuthorizedRequest, fields: Fields) -> Result<Answer, PageError> {
