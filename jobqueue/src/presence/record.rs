@@ -1,5 +1,7 @@
 //! The record of a worker. Plain data, whose JSON workers and operators of other versions read.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// The upper bounds of the buckets of [`Counters::run_times`], in seconds. The last bucket has no bound.
@@ -233,8 +235,13 @@ impl WorkerRecord {
     /// and a slot is free that is reserved for this queue or for no queue.
     pub fn has_slot_for(&self, queue: &str) -> bool {
         let Some(listening) = self.listening(queue) else { return false };
-        let running = self.running_of(queue);
-        let beyond = |queue: &ListeningQueue| self.running_of(&queue.name).saturating_sub(queue.reserved);
+        let mut by_queue = BTreeMap::<&str, u64>::new();
+        for job in &self.running {
+            *by_queue.entry(&job.queue).or_default() += 1;
+        }
+        let running_of = |queue: &str| self.extrapolated(by_queue.get(queue).copied().unwrap_or_default());
+        let running = running_of(queue);
+        let beyond = |queue: &ListeningQueue| running_of(&queue.name).saturating_sub(queue.reserved);
         let is_limited = listening.concurrency.is_some_and(|limit| running >= limit);
         let common_in_use: u64 = self.queues.iter().map(beyond).sum();
         !is_limited && (running < listening.reserved || common_in_use < self.common())
@@ -248,7 +255,11 @@ impl WorkerRecord {
     /// Returns the number of running jobs that `selects` selects. Extrapolates to the jobs that the record
     /// leaves out.
     pub fn running_that(&self, selects: impl Fn(&RunningJob) -> bool) -> u64 {
-        let named = self.running.iter().filter(|job| selects(job)).count() as u64;
+        self.extrapolated(self.running.iter().filter(|job| selects(job)).count() as u64)
+    }
+
+    /// Returns the number of running jobs of which the record has `named`.
+    fn extrapolated(&self, named: u64) -> u64 {
         match self.running.len() as u64 {
             0 => 0,
             all => (named * self.running_total.max(all)).div_ceil(all),

@@ -136,8 +136,7 @@ impl Reads {
         let (mut slots, now) = (lock(&self.slots), Instant::now());
         // A slot whose answer is being read is locked.
         slots.retain(|_, slot| {
-            let is_old = |slot: &Option<(Instant, _)>| slot.as_ref().is_some_and(|(until, _)| now >= *until);
-            !slot.try_lock().is_ok_and(|slot| is_old(&slot))
+            !slot.try_lock().is_ok_and(|slot| slot.as_ref().is_some_and(|(until, _)| now >= *until))
         });
         if slots.len() >= MAX_ANSWERS {
             // Dropping all slots only costs repeated reads.

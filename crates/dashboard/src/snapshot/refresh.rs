@@ -135,16 +135,25 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
     let as_of = Timestamp::try_from(now).unwrap_or(Timestamp::UNIX_EPOCH);
     let read = timeout(REFRESH_TIMEOUT, read(&snapshots.0.admin)).await;
     let read = read.unwrap_or_else(|_| Err(format!("no answer within {REFRESH_TIMEOUT:?}")));
+    // Computed without the lock, for which every reader of figures waits: thousands of workers take a while.
+    // Only this refresh uses what is collected.
+    let mut collected = std::mem::take(&mut snapshots.state().collected);
+    let computed = read.map(|(queues, workers)| {
+        let moment = SnapshotTime { taken, as_of, changes, every: snapshots.0.every };
+        Arc::new(collected.snapshot(moment, queues, workers))
+    });
+    if computed.is_err() {
+        collected.readings.failed(taken);
+    }
     let mut unread = None;
     let mut state = snapshots.state();
+    state.collected = collected;
     state.stats.last_duration = taken.elapsed();
-    match read {
-        Ok((queues, workers)) => {
+    match computed {
+        Ok(snapshot) => {
             state.stats.succeeded += 1;
             state.stats.last_error = None;
-            unread = workers.as_ref().err().cloned();
-            let moment = SnapshotTime { taken, as_of, changes, every: snapshots.0.every };
-            let snapshot = Arc::new(state.collected.snapshot(moment, queues, workers));
+            unread = snapshot.workers.as_ref().err().cloned();
             if snapshot.workers.is_ok() {
                 state.last_with_workers = Some(Arc::clone(&snapshot));
             }
@@ -153,7 +162,6 @@ async fn take(snapshots: Snapshots, done: CancellationToken) {
         Err(error) => {
             state.stats.failed += 1;
             state.failed = Some((Instant::now(), changes));
-            state.collected.readings.failed(taken);
             state.stats.last_error = Some(error);
         }
     }
