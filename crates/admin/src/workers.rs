@@ -63,7 +63,8 @@ impl Admin {
     ///
     /// # Errors
     /// [`Storage`](jobqueue::ErrorKind::Storage) if the records cannot be read, or not within 8 seconds, or if
-    /// they have more than 256 MiB together: those of some 9,000 workers with 64 running jobs each.
+    /// those of present workers have more than 256 MiB together, as of some 9,000 workers with 64 running
+    /// jobs each.
     pub async fn workers(&self) -> Result<Vec<WorkerOverview>, Error> {
         Ok(self.all_workers().await?.into_iter().filter(|worker| !worker.stale).collect())
     }

@@ -28,7 +28,7 @@ const RECENT_AGE: Duration = Duration::from_secs(3_600);
 /// The maximum number of older records that are read: of workers that write rarely, and of some workers that
 /// are gone.
 const MAX_OLDER: usize = 100;
-/// The number of recent stale records from which on no further stale records are read.
+/// The number of recent stale records after which no further stale records are read.
 const MAX_STALE: usize = 2_000;
 /// The number of records that are read before stale records are counted again.
 const READ_STEP: usize = 500;
@@ -73,17 +73,19 @@ impl Records {
     /// of these. Costs a listing, and a request per record.
     ///
     /// # Errors
-    /// The records cannot be read, or are too large together: figures of a part of the workers would be wrong.
+    /// The records cannot be read, or those of workers that may be present are too large together: figures of
+    /// a part of the workers would be wrong.
     pub async fn all(&self) -> Result<(Vec<FoundWorker>, Option<SystemTime>), Error> {
         let listed = self.recent().await?;
         let now = listed.now.unwrap_or_else(|| self.runtime.now());
         let (mut found, mut bytes) = (Vec::<FoundWorker>::new(), 0);
         for step in listed.blobs.chunks(READ_STEP) {
+            bytes += step.iter().map(|(_, properties)| properties.length).sum::<u64>();
             let stale = found.iter().filter(|worker| worker.is_stale(now)).count();
-            if stale >= MAX_STALE && step.iter().all(|(_, next)| is_gone(&found, next.modified, now)) {
+            let is_enough = stale >= MAX_STALE || bytes > MAX_TOTAL_BYTES;
+            if is_enough && step.iter().all(|(_, next)| is_gone(&found, next.modified, now)) {
                 break;
             }
-            bytes += step.iter().map(|(_, properties)| properties.length).sum::<u64>();
             if bytes > MAX_TOTAL_BYTES {
                 let text = format!(
                     "the records of {} workers have more than {} MiB together, so that not all were read",
@@ -168,7 +170,7 @@ impl Records {
 /// Returns whether the worker of a record that was written at `modified` is certainly gone, if its interval is
 /// no longer than the intervals of the workers that were found.
 fn is_gone(found: &[FoundWorker], modified: SystemTime, now: SystemTime) -> bool {
-    found.iter().all(|worker| is_stale(&worker.record, modified, now))
+    !found.is_empty() && found.iter().all(|worker| is_stale(&worker.record, modified, now))
 }
 
 /// Returns `None` for a record of another form: of an incompatible version, or of another program.
