@@ -29,6 +29,9 @@ pub struct Explanation {
     pub message: Option<RawJob>,
     /// Its end, if it is in the history.
     pub ended: Option<HistoryRecord>,
+    /// True if the message is not among the first 1,000 of its state, so that the search for it was long.
+    #[serde(skip)]
+    pub is_behind_first: bool,
     /// The current run, if the job runs.
     pub run: Option<RunningJob>,
     /// The id of the worker that runs it.
@@ -89,6 +92,7 @@ impl Explanation {
             summary: String::new(),
             message: None,
             ended: None,
+            is_behind_first: false,
             run: None,
             worker: None,
             worker_name: None,

@@ -17,7 +17,7 @@ use jobqueue::{Error, ErrorKind};
 use jobqueue_message::envelope::Identity;
 
 use super::in_time::in_time;
-use super::jobs::MAX_SEARCHED_FOR_JOB;
+use super::jobs::{MAX_SEARCHED_FOR_JOB, PAGE_SIZE};
 use super::membership::Memberships;
 use super::{
     Admin, Cancellation, DeadLetterFilter, HistoryFilter, JobFilter, JobReference, JobState, QueueOverview,
@@ -153,15 +153,23 @@ impl Admin {
                 return Ok(found.place == JobPlace::Unseen && is_empty);
             }
         }
-        let filter = JobFilter::of(&found.job);
+        let (name, filter) = (found.job.queue.clone(), JobFilter::of(&found.job));
         let mut sees_all = true;
+        // A page of a log takes as long as a search may.
+        let most = if self.has_log() { 1 } else { MAX_SEARCHED_FOR_JOB / PAGE_SIZE as usize };
         for state in self.searched_states() {
-            let page = self.find_jobs(&found.job.queue, state, &filter, MAX_SEARCHED_FOR_JOB).await?;
-            found.find_message(page.jobs);
+            let mut pages = 0;
+            let mut take = |jobs: Vec<RawJob>| {
+                pages += 1;
+                found.find_message(jobs);
+                found.place == JobPlace::Unseen && pages < most
+            };
+            let is_all = self.each_page(&name, state, &filter, &mut take).await?;
             if found.place != JobPlace::Unseen {
+                found.is_behind_first = pages > 1;
                 return Ok(false);
             }
-            sees_all &= page.next.is_none() && !page.partial;
+            sees_all &= is_all;
         }
         Ok(sees_all)
     }

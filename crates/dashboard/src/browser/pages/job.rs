@@ -150,11 +150,11 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
 
 /// Returns whether the page is refreshed while it is open. Three pages are too expensive for that: an ordered
 /// job reads the logs of all keys of its queue, an ended job is searched among all messages, and a job that
-/// was not found among the first 10,000 of each state would be searched there again.
+/// is not among the first 1,000 of a state, or not even among the first 10,000, would be searched there again.
 fn is_live(request: &AuthorizedRequest, found: &Explanation) -> bool {
     let is_in_order = found.message.as_ref().is_some_and(|message| message.in_order);
-    let was_searched = found.place == JobPlace::Unseen && request.app.admin.shows_all_jobs();
-    !found.has_ended && !is_in_order && !was_searched
+    let was_missed = found.place == JobPlace::Unseen && request.app.admin.shows_all_jobs();
+    !found.has_ended && !is_in_order && !was_missed && !found.is_behind_first
 }
 
 /// Returns whether the job was found in its queue or in the record of a worker, so that it has not ended.

@@ -198,14 +198,19 @@ async fn page_of_a_job_that_is_gone_is_refreshed_for_seconds_only() {
 
 // review 34 b, C2: each refresh read the first 10,000 messages of each state.
 #[tokio::test]
-async fn page_of_a_job_behind_the_searched_messages_is_not_refreshed() {
+async fn page_of_a_job_behind_the_first_messages_is_not_refreshed() {
     let storage = filled().await;
-    let queue = "mails".parse().unwrap();
-    for _ in 0..=10_000 {
+    let (browser, queue) = (Browser::operating(&storage), "mails".parse().unwrap());
+    for number in 0..=10_000 {
+        if number == 5_000 {
+            send(&operate(&storage), "late").await;
+        }
         let _ = storage.queues().put(&queue, PutMessage::new("not an event")).await.unwrap();
     }
-    let page = Browser::operating(&storage).page("/job?queue=mails&id=behind").await;
-    assert!(!page.contains(STREAM), "{page}");
+    for (id, is_live) in [("waiting", true), ("late", false), ("behind", false)] {
+        let page = browser.page(&format!("/job?queue=mails&id={id}")).await;
+        assert_eq!(page.contains(STREAM), is_live, "{id}: {page}");
+    }
 }
 
 // Each refresh used to read up to 10,000 dead letters.
