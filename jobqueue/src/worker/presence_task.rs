@@ -27,7 +27,7 @@ pub(super) fn start_record(state: &WorkerState, until_idle: bool) -> Option<Back
         PresenceSetting::Every(interval) => Some(interval),
     };
     let facts = interval.map(|every| facts_of(state, every));
-    let listening = facts.as_ref().map_or(&[][..], |facts| &facts.queues[..]);
+    let listening = facts.as_ref().map(|facts| facts.queues.as_slice()).unwrap_or_default();
     let (tracker, ended) = (Arc::new(Tracker::handling(listening)), CancellationToken::new());
     let (tracked, end) = (Arc::clone(&tracker), ended.clone());
     let blobs = state.delivery_state.storage.detached_blobs();
