@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use rusqlite::ErrorCode;
 use tokio::task::spawn_blocking;
 
 use super::error::{Cause, from_sql};
@@ -37,7 +38,10 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 /// # Errors
 /// `InvalidInput` if `to` exists, is not the path of a file (`:memory:`, a URI) or is not UTF-8.
 /// `InvalidInput` if `from` is not a store, or is a store that would not be [opened](Options::new) either,
-/// such as a file with a second name or on a network file system. `Full` if the disk has no room.
+/// such as a file with a second name or on a network file system. `InvalidInput` if a constraint, a generated
+/// column or an index of the application needs a function or a collation that its program registers: SQLite
+/// makes all tables again in the copy, and this connection has neither. Then execute `VACUUM INTO 'copy.db'` on
+/// a connection that has them. `Full` if the disk has no room.
 ///
 /// # Panics
 /// Outside a tokio runtime. A runtime that shuts down waits for the copy.
@@ -71,12 +75,23 @@ fn copy(from: &Path, to: &Path) -> Result<(), Cause> {
     let part = PathBuf::from(part);
     // SQLite writes into an existing empty file. A file created by SQLite itself could be world-readable.
     drop(file::create(&part).map_err(|error| file::cannot_create(&error))?);
-    let copied = connection.execute("VACUUM INTO ?1", [part.to_string_lossy()]).map_err(from_sql);
+    let copied = connection.execute("VACUUM INTO ?1", [part.to_string_lossy()]).map_err(not_copied);
     let named = copied.and_then(|_| complete(&part, &to));
     if named.is_err() {
         drop(std::fs::remove_file(&part));
     }
     named
+}
+
+/// Translates the failure of a copy. SQLite has no more specific code for a function or a collation that is
+/// missing.
+fn not_copied(error: rusqlite::Error) -> Cause {
+    if error.sqlite_error_code() != Some(ErrorCode::Unknown) {
+        return from_sql(error);
+    }
+    let advice = "a table of the application needs a function or a collation of its program; \
+        execute `VACUUM INTO 'copy.db'` on a connection that has it";
+    Cause::new(StoreErrorKind::InvalidInput, advice).with_source(error)
 }
 
 /// Syncs a copy and renames it to its final name.

@@ -32,7 +32,8 @@ use jobqueue_storage::{
 /// `PRAGMA checkpoint_fullfsync = ON`, without which SQLite passes the data only to the disk's cache. With
 /// weaker settings, a power cut may lose the commit and leave a log that looks damaged. `PRAGMA user_version`
 /// and `application_id` belong to the store: keep the version of your own tables in a table. The time is the
-/// store's, if this process has it open, and otherwise the system's.
+/// store's, if this process has it open, and otherwise the system's. The call changes `last_insert_rowid()`
+/// and `changes()` of the connection.
 ///
 /// ```no_run
 /// # fn order() -> Result<(), Box<dyn std::error::Error>> {

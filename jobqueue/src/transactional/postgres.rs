@@ -48,7 +48,8 @@ impl<T> SendRequest<T> {
     /// The send does not check that the transaction is on the database of the storage: another database with
     /// the same schema and queue takes the job. Above the isolation level `read committed`, a send in order
     /// can fail with a serialization failure, which is retryable: repeat the transaction. PostgreSQL refuses
-    /// `PREPARE TRANSACTION` after a send.
+    /// `PREPARE TRANSACTION` after a send. The send takes numbers of sequences: read `lastval()` of your own
+    /// statements before it, or let them return their numbers, as here.
     ///
     /// # Errors
     /// - [`Invalid`](crate::ErrorKind::Invalid): the message is not valid, or its options contradict each

@@ -54,6 +54,9 @@ impl<T> SendRequest<T> {
     /// order](SendRequest::in_order) takes its position at the send. All other writers of the file, such as
     /// senders, wait for the transaction: commit soon.
     ///
+    /// The send inserts rows on `connection`: read `last_insert_rowid()` and `changes()` of your own
+    /// statements before it, as here.
+    ///
     /// Leave `synchronous` of the connection at `FULL`, and on macOS set `PRAGMA fullfsync = ON` and
     /// `PRAGMA checkpoint_fullfsync = ON`. Otherwise a power cut may undo the commit, and leave a log that
     /// looks damaged.
@@ -120,7 +123,8 @@ impl Context {
     /// # Ok(()) }
     /// ```
     ///
-    /// The call blocks for up to a second if a renewal of the lease has just been made.
+    /// The call blocks for up to a second if a renewal of the lease has just been made. It changes
+    /// `last_insert_rowid()` and `changes()` of the connection, as a send does.
     ///
     /// # Errors
     /// - [`is_lease_lost`](Error::is_lease_lost): another worker may have the job, or an earlier transaction
@@ -150,7 +154,7 @@ impl Context {
     /// that completes the job. Returns true if the effect must happen in this transaction, false if another
     /// delivery or message of the job has committed it. The record belongs to the job's queue, source and id,
     /// and to `key`. It is kept as long as a record of [`once`](Self::once); only transactions that commit
-    /// prolong it.
+    /// prolong it. The call changes `last_insert_rowid()` and `changes()` of the connection, as a send does.
     ///
     /// ```no_run
     /// # use jobqueue::{Context, Error}; use jobqueue::sqlite::rusqlite::Transaction;

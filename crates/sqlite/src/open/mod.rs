@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
 
 use self::log::LeftLog;
 use super::checkpoint::checkpoint;
@@ -28,6 +28,13 @@ const OLDEST_LIBRARY: i32 = 3_051_003;
 
 /// The maximum size of a file that is checked completely when it is opened, in bytes.
 const CHECKED_BYTES: u64 = 64 << 20;
+
+/// Returns the first damage that is found. The check of `sqlite_schema` includes the list of free pages.
+const FIND_DAMAGE: &str = "SELECT found.quick_check
+    FROM (SELECT 'sqlite_schema' AS name UNION ALL SELECT name FROM sqlite_schema
+        WHERE type = 'table' AND (name LIKE 'jobqueue\\_%' ESCAPE '\\' OR name = 'sqlite_sequence')) AS tables,
+    pragma_quick_check(tables.name) AS found
+    WHERE found.quick_check <> 'ok' LIMIT 1";
 
 /// The time that a statement waits inside SQLite for a lock. For longer waits the writer waits itself.
 const READ_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -181,26 +188,26 @@ fn use_log(connection: &Connection) -> Result<(), Cause> {
     ))
 }
 
-/// Checks the content. A large file is checked only in part, so that opening stays quick; each page is
-/// checked again when it is read.
+/// Checks the tables of jobqueue, the schema and the list of free pages. A large file is checked only in part,
+/// so that opening stays quick; each page is checked again when it is read.
+///
+/// The application's tables are left out: their constraints, columns and indexes may need functions and
+/// collations that only its own connections have, and a row that breaks its constraint is no damage.
 fn check_content(connection: &Connection, file: &Path) -> Result<(), Cause> {
     let bytes = file.metadata().map_or(0, |metadata| metadata.len());
-    let problem: String = if bytes <= CHECKED_BYTES {
-        connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0)).map_err(from_sql)?
+    let problem: Option<String> = if bytes <= CHECKED_BYTES {
+        connection.query_row(FIND_DAMAGE, [], |row| row.get(0)).optional().map_err(from_sql)?
     } else {
         connection
             .query_row(
                 // Tables and columns that every version of the schema has.
                 "SELECT now, (SELECT count(*) FROM jobqueue_queue), (SELECT max(id) FROM jobqueue_message) FROM jobqueue_store",
                 [],
-                |_| Ok("ok".to_owned()),
+                |_| Ok(None),
             )
             .map_err(from_sql)?
     };
-    if problem == "ok" {
-        return Ok(());
-    }
-    Err(Cause::new(StoreErrorKind::Corrupt, problem))
+    problem.map_or(Ok(()), |problem| Err(Cause::new(StoreErrorKind::Corrupt, problem)))
 }
 
 fn check_library(version: i32) -> Result<(), Cause> {
