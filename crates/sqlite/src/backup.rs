@@ -24,6 +24,9 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 /// closing the copied file ends all locks that SQLite holds on it in this process, after which acknowledged
 /// work can be lost.
 ///
+/// The log that a killed process has left is checked for damage by an [opening](Options::new), not here: open
+/// a store that no process has open before its copy is made.
+///
 /// The copy is one read transaction: until it ends, the store's log keeps everything written to it, and
 /// grows.
 ///

@@ -7,7 +7,7 @@ use jobqueue::storage::{Storage, StoreErrorKind};
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
-use crate::refusals::{create_own, fill, filled, folder, refused};
+use crate::refusals::{fill, filled, folder, refused};
 
 // F68: copies are made by SQLite.
 #[tokio::test]
@@ -91,23 +91,4 @@ async fn backup_leaves_the_part_of_another_alone() {
         assert_eq!(fs::read_to_string(part).unwrap(), "another");
     }
     Storage::open(Options::new(path("copy.db"))).await.unwrap();
-}
-
-// round 34, databases B1
-#[tokio::test]
-async fn backup_of_a_table_that_needs_a_function_says_so() {
-    let folder = folder();
-    for (name, table, own) in [
-        ("function", "CREATE TABLE own (a TEXT)", "CREATE TABLE own (a TEXT CHECK (a REGEXP '@'))"),
-        ("collation", "CREATE TABLE own (a TEXT UNIQUE)", "CREATE TABLE own (a TEXT COLLATE app UNIQUE)"),
-    ] {
-        let (path, copy) = (folder.path().join(name), folder.path().join(format!("{name}.copy")));
-        filled(&path, 1).await;
-        create_own(&path, table, own);
-        let error = backup(&path, &copy).await.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{error}");
-        assert!(error.to_string().contains("VACUUM INTO"), "{error}");
-        assert!(format!("{error:?}").contains(&format!("no such {name}")), "{error:?}");
-        assert!(!copy.exists());
-    }
 }

@@ -7,6 +7,7 @@ mod completions;
 mod crashes;
 mod faults;
 mod locks;
+mod own_tables;
 mod processes;
 mod refusals;
 mod transactions;

@@ -382,40 +382,6 @@ async fn triggers_and_views_in_the_way_of_the_tables_are_refused() {
     Storage::open(Options::new(&path)).await.unwrap();
 }
 
-/// Creates a table, and replaces its text by one that SQLite accepts only where a function or a collation is
-/// registered.
-pub(crate) fn create_own(path: &Path, table: &str, own: &str) {
-    let connection = Connection::open(path).unwrap();
-    connection.execute_batch(&format!("{table}; PRAGMA writable_schema = ON")).unwrap();
-    connection.execute("UPDATE sqlite_schema SET sql = ?1 WHERE name = 'own'", [own]).unwrap();
-    connection.execute_batch("PRAGMA writable_schema = RESET").unwrap();
-}
-
-// round 34, databases B1
-#[tokio::test]
-async fn tables_of_the_application_are_not_checked() {
-    let folder = folder();
-    for (number, (table, own)) in [
-        ("CREATE TABLE own (a TEXT)", "CREATE TABLE own (a TEXT CHECK (a REGEXP '@'))"),
-        ("CREATE TABLE own (a TEXT)", "CREATE TABLE own (a TEXT, b AS (a REGEXP '@'))"),
-        ("CREATE TABLE own (a TEXT UNIQUE)", "CREATE TABLE own (a TEXT COLLATE app UNIQUE)"),
-        (
-            "CREATE TABLE own (a INTEGER); INSERT INTO own VALUES (-1)",
-            "CREATE TABLE own (a INTEGER CHECK (a > 0))",
-        ),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let path = folder.path().join(format!("{number}.db"));
-        filled(&path, 1).await;
-        create_own(&path, table, own);
-        let storage = Storage::open(Options::new(&path)).await.unwrap();
-        let peeked = storage.queues().peek(&"queue".parse().unwrap(), 32).await.unwrap();
-        assert_eq!(peeked.len(), 1, "{own}");
-    }
-}
-
 #[tokio::test]
 async fn storage_strings_of_other_libraries_are_refused_with_advice() {
     for (string, advice) in [
