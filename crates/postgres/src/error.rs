@@ -87,18 +87,23 @@ pub(crate) fn server_error(code: &str, message: &str) -> Box<dyn std::error::Err
 
 /// Returns whether a statement ended because its wait for a lock timed out.
 pub(crate) fn is_lock_timeout(error: &StoreError) -> bool {
+    has_code(error, &SqlState::LOCK_NOT_AVAILABLE)
+}
+
+/// Returns whether the server cancelled a statement while it ran, most likely because it took too long.
+/// Without such an answer the statement may have ended long before, and have waited for its commit.
+pub(crate) fn ran_out_of_time(error: &StoreError) -> bool {
+    has_code(error, &SqlState::QUERY_CANCELED)
+}
+
+fn has_code(error: &StoreError, code: &SqlState) -> bool {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<ServerError>());
-    cause.is_some_and(|cause| cause.code == SqlState::LOCK_NOT_AVAILABLE.code())
+    cause.is_some_and(|cause| cause.code == code.code())
 }
 
 /// Returns whether the server cancelled the statement.
 pub(crate) fn was_cancelled(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::QUERY_CANCELED)
-}
-
-/// Returns whether a statement was broken off because it took too long, and not because of a lock timeout.
-pub(crate) fn ran_out_of_time(error: &StoreError) -> bool {
-    error.kind() == Kind::Timeout && !is_lock_timeout(error)
 }
 
 /// Judges the failure of a statement that was sent.
@@ -224,6 +229,17 @@ mod tests {
         let database = Database::new(server.settings(), Default::default()).unwrap();
         let call = Call::new(Operation::Put, &"jobs");
         database.query(call, "SELECT 1", &[]).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn only_a_statement_that_was_cancelled_ran_out_of_time() {
+        for (code, ran_out) in [("57014", true), ("55P03", false), ("53300", false)] {
+            let error = put_answered_by("ERROR", code).await;
+            assert_eq!(ran_out_of_time(&error), ran_out, "{code}: {error}");
+        }
+        for verdict in [NOT_OPENED, ALL_IN_USE] {
+            assert!(!ran_out_of_time(&Call::new(Operation::Put, &"jobs").of(verdict)));
+        }
     }
 
     /// The texts are the answers of PgBouncer 1.18 to a login.

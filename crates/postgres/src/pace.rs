@@ -67,6 +67,11 @@ impl Work {
     pub(crate) fn forget_time(&mut self) {
         self.began = Instant::now();
     }
+
+    /// Sets the duration of the work until now.
+    pub(crate) fn set_duration(&mut self, duration: Duration) {
+        self.began = Instant::now().checked_sub(duration).unwrap_or(self.began);
+    }
 }
 
 impl Drop for Work {

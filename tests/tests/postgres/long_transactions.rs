@@ -4,10 +4,13 @@
 use std::time::Duration;
 
 use jobqueue::QueueName;
+use jobqueue::postgres::Options;
 use jobqueue::postgres::tokio_postgres::Client;
 use jobqueue::storage::{ExpiredReceipt, GetMessages, PutMessage, Storage, StoreErrorKind};
 
-use crate::{LONG, connect, get, named, named_with_limit, own_schema, put, texts, with_queue, within};
+use crate::{
+    LONG, connect, connect_to, get, named, named_with_limit, own_schema, put, texts, with_queue, within,
+};
 use jobqueue_test_support::postgres::Postgres;
 
 const JOBS: usize = 6_000;
@@ -115,6 +118,27 @@ async fn get_that_waits_for_the_table_is_no_long_scan() {
     assert_eq!((waited.kind(), waited.is_ambiguous()), (StoreErrorKind::Timeout, false), "{waited}");
     transaction.rollback().await.unwrap();
     assert_eq!(texts(&get(&storage, &queue, 1).await), ["of long ago"]);
+}
+
+/// The commits of gets wait for a standby that is gone. Each get leases the next job of long ago all the same.
+#[tokio::test]
+async fn get_that_waits_for_its_commit_is_no_long_scan() {
+    let server = Postgres::start(&["fsync=off", "synchronous_standby_names=gone"]);
+    let text = server.connection_string();
+    let local = format!("{text}&options=-c%20synchronous_commit%3Dlocal");
+    let (preparing, queue) = with_queue(Options::from_connection_string(&local).unwrap()).await;
+    put(&preparing, &queue, "of long ago").await;
+    put(&preparing, &queue, "of long ago").await;
+    let client = connect_to(&local).await;
+    client.batch_execute("UPDATE jobqueue.message SET visible_at = visible_at - 3600000").await.unwrap();
+    let options = Options::from_connection_string(&text).unwrap().listen(false);
+    let storage = Storage::open(options.timeout(Duration::from_secs(3))).await.unwrap();
+    for leased in 1..=2_i64 {
+        let error = storage.queues().get(&queue, GetMessages::new(1, LONG)).await.unwrap_err();
+        assert_eq!((error.kind(), error.is_ambiguous()), (StoreErrorKind::Timeout, true), "{error}");
+        let count = "SELECT count(*) FROM jobqueue.message WHERE lease = 1";
+        assert_eq!(client.query_one(count, &[]).await.unwrap().get::<_, i64>(0), leased);
+    }
 }
 
 /// Messages that another statement has locked are passed over, and are found when it was rolled back, at the

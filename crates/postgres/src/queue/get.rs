@@ -25,8 +25,8 @@ use jobqueue_storage::{
 const SHORT_LOOKAHEAD: Duration = Duration::from_secs(10);
 
 /// Leases messages. The session caches the plans of the function. The statement itself is planned each time,
-/// as connection poolers require, which is cheap.
-const GET: &str = "SELECT * FROM jobqueue.get($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+/// as connection poolers require, which is cheap. The last column is the time at which the scan has ended.
+const GET: &str = "SELECT g.*, jobqueue.now() FROM jobqueue.get($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS g";
 
 impl Store {
     /// Leases messages.
@@ -131,6 +131,8 @@ impl GetAnswer {
             number: call.get::<i64>(first, 14)?.cast_unsigned(),
             running: running.into_iter().map(i64::cast_unsigned).collect(),
             limit: call.get::<i64>(first, 13)?.cast_unsigned(),
+            // Both times are rounded down.
+            duration: to_duration(call.get::<i64>(first, 15)? - time + 1),
         };
         let next_visible_in = until.map(|until| to_duration(until - time));
         Ok(Self { scan, messages, next_visible_in })

@@ -20,6 +20,7 @@
 //! back, and messages with times of a clock that was set back.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// The maximum number of unlisted transactions that are remembered after a scan. A transaction with many
 /// savepoints uses up many numbers.
@@ -58,6 +59,8 @@ pub(crate) struct Scan {
     pub(crate) running: Vec<u64>,
     /// The number from which on no transaction had ended.
     pub(crate) limit: u64,
+    /// The time that the server took for it, without the wait for its commit.
+    pub(crate) duration: Duration,
 }
 
 impl Bound {
@@ -117,7 +120,8 @@ mod tests {
     use super::*;
 
     fn scan(time: i64, number: u64, running: &[u64]) -> Scan {
-        Scan { time, stopped_at: None, number, running: running.to_vec(), limit: number }
+        let (running, duration) = (running.to_vec(), Duration::ZERO);
+        Scan { time, stopped_at: None, number, running, limit: number, duration }
     }
 
     #[test]

@@ -89,7 +89,8 @@ impl<'s> Attempt<'s> {
     }
 
     /// Restarts the measurement of the scan's duration. Called if it failed for another reason than its
-    /// length, so that its duration says nothing about the rows that it would pass.
+    /// length, such as a commit that was not confirmed, so that its duration says nothing about the rows that
+    /// it would pass.
     pub(crate) fn forget_time(&mut self) {
         self.began = Instant::now();
         if let Some(full) = &mut self.full {
@@ -106,7 +107,8 @@ impl<'s> Attempt<'s> {
             let began = self.back.map(|back| Bound::beginning_at(scan.time.saturating_sub(back)));
             progress.bound = began.as_ref().unwrap_or(&self.bound).after(scan);
         }
-        if let Some(work) = self.full.take() {
+        if let Some(mut work) = self.full.take() {
+            work.set_duration(scan.duration);
             progress.full_scans += 1;
             drop(work);
             if progress.broken != self.broken {
@@ -139,7 +141,8 @@ mod tests {
     use super::*;
 
     fn scan(time: i64) -> Scan {
-        Scan { time, stopped_at: None, number: 10, running: Vec::new(), limit: 10 }
+        let (running, duration) = (Vec::new(), Duration::ZERO);
+        Scan { time, stopped_at: None, number: 10, running, limit: 10, duration }
     }
 
     fn from(state: &ScanState) -> i64 {
@@ -196,6 +199,16 @@ mod tests {
         late.forget_time();
         drop(late);
         assert_eq!(Attempt::begin(&state).bound.running(), (vec![5], vec![i64::MIN]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_for_a_commit_does_not_count_as_a_scan() {
+        let state = ScanState::default();
+        let full = Attempt::begin(&state);
+        tokio::time::advance(Duration::from_secs(20)).await;
+        full.end(&Scan { duration: Duration::from_millis(10), ..scan(100) });
+        tokio::time::advance(FULL_SCAN_INTERVAL).await;
+        assert_eq!(from(&state), i64::MIN);
     }
 
     #[tokio::test(start_paused = true)]
