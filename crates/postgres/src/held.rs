@@ -8,8 +8,11 @@
 //! group, holding no other lock, once a second. Each attempt needs a permit, except the first
 //! attempt of a put, which usually just shared a list with a put that was held up. An attempt waits for the
 //! lock until the next attempt would begin, or only briefly if no permit is left, so that each operation gets
-//! its turn soon, however many there are. A list that is put as a whole is tried briefly each second. An
-//! attempt that ends without the lock has changed nothing, and frees its connection.
+//! its turn soon, however many there are. A list that is put as a whole is tried each second, in turn briefly
+//! and patiently: where commits take longer than a brief wait, some of its many groups are always locked by a
+//! deletion that is being committed. Lists lock their groups in one order, so patient lists cannot deadlock,
+//! and the groups that such a list has locked are free half of the time. An attempt that ends without the
+//! lock has changed nothing, and frees its connection.
 
 use std::future::Future;
 use std::iter;
@@ -58,7 +61,7 @@ impl HeldUp {
 pub(crate) struct LockLimits {
     pub(crate) in_list: String,
     pub(crate) alone: String,
-    until_next: String,
+    pub(crate) until_next: String,
     /// The limit of an operation that makes a single attempt.
     pub(crate) longest: String,
 }
@@ -95,27 +98,29 @@ pub(crate) fn pauses() -> impl Iterator<Item = Duration> {
 
 /// Returns the error of an operation that was held up for its whole time limit. It has changed nothing.
 pub(crate) fn held_up(call: Call<'_>) -> StoreError {
-    let detail = "an open transaction holds up the message or its group; commit soon after a send in order or a completion";
+    let detail = "other transactions kept the message or its group locked; commit soon after a send in order or a completion, and see \
+        whether commits of the server take long";
     call.refuse(StoreErrorKind::Timeout).with_detail(detail)
 }
 
-/// Repeats an operation until `end`. An attempt returns `None` if it was held up, and continues if this
-/// future is dropped. The first attempt needs no permit.
+/// Repeats an operation until `end`. An attempt gets whether it may be patient, which every second one may,
+/// returns `None` if it was held up, and continues if this future is dropped. The first attempt needs no
+/// permit.
 pub(crate) async fn repeat<T, F>(
     runtime: &Runtime,
     permits: &Arc<Semaphore>,
     call: Call<'_>,
     end: Instant,
-    attempt: impl Fn() -> F,
+    attempt: impl Fn(bool) -> F,
 ) -> Result<T, StoreError>
 where
     T: Send + 'static,
     F: Future<Output = Option<Result<T, StoreError>>> + Send + 'static,
 {
-    let mut is_held_up = false;
+    let mut attempts = 0_u32;
     while Instant::now() < end {
         let next = next_attempt().min(end);
-        let permit = if is_held_up {
+        let permit = if attempts > 0 {
             match timeout_at(end, Arc::clone(permits).acquire_owned()).await {
                 Ok(Ok(permit)) => Some(permit),
                 _ => break,
@@ -123,7 +128,7 @@ where
         } else {
             None
         };
-        let attempt = attempt();
+        let attempt = attempt(attempts % 2 == 1);
         let attempted = runtime.spawn(async move {
             let _permit = permit;
             attempt.await
@@ -133,7 +138,7 @@ where
             Ok(None) => {}
             Err(_) => return Err(runtime_ended(call)),
         }
-        is_held_up = true;
+        attempts += 1;
         sleep_until(next).await;
     }
     Err(held_up(call))
@@ -152,7 +157,7 @@ mod tests {
     /// Repeats an operation that is held up until `free`.
     async fn held_until(held: Arc<HeldUp>, free: Instant) -> Result<(), StoreError> {
         let end = Instant::now() + LIMIT;
-        let attempt = || {
+        let attempt = |_| {
             let held = Arc::clone(&held);
             async move {
                 let limit = held.limits.with_permit(&held.puts).strip_suffix("ms").unwrap();

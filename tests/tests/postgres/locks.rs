@@ -69,6 +69,31 @@ async fn lists_with_the_same_groups_do_not_block_each_other() {
     }
 }
 
+/// Each group has a transaction that locks its first message for longer than a brief attempt waits, as a
+/// deletion does until its commit is replicated, and soon another one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn list_goes_through_although_its_groups_are_locked_again_and_again() {
+    let (storage, queue, schema) = named().await;
+    let client = connect(Postgres::shared()).await;
+    let mut holders = tokio::task::JoinSet::new();
+    for head in heads(&storage, &queue, &["a", "b", "c", "d", "e", "f", "g", "h"]).await {
+        let holder = connect(Postgres::shared()).await;
+        let lock = format!("SELECT FROM {schema}.message WHERE id = {} FOR UPDATE", head.id.as_str());
+        let hold = format!("BEGIN; {lock}; SELECT pg_sleep(0.2); COMMIT");
+        holders.spawn(async move { while holder.batch_execute(&hold).await.is_ok() {} });
+    }
+    let holding = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND query LIKE '%{schema}.message%'"
+    );
+    within(async {
+        while client.query_one(&holding, &[]).await.unwrap().get::<_, i64>(0) < 8 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(within(put_all(&storage, &queue, "abcdefgh")).await.unwrap(), 8);
+}
+
 /// The application sends into two groups while a worker completes the first of both.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn deletions_do_not_block_a_transaction_that_sends_into_their_groups() {

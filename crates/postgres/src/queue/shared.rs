@@ -57,8 +57,11 @@ impl BatchRunner {
         self,
         queue: QueueName,
         messages: Arc<[PutMessage]>,
+        is_patient: bool,
     ) -> Option<Result<Vec<PutOutcome>, StoreError>> {
-        let put = self.put(Operation::PutAll, &queue, &messages, &self.held.limits.in_list).await;
+        let limits = &self.held.limits;
+        let lock_limit = if is_patient { &limits.until_next } else { &limits.in_list };
+        let put = self.put(Operation::PutAll, &queue, &messages, lock_limit).await;
         (!put.as_ref().is_err_and(error::is_lock_timeout)).then_some(put)
     }
 
