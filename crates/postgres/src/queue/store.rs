@@ -169,9 +169,8 @@ impl Batches for Store {
             return list.answers(Ok(Vec::new()));
         }
         let (call, runner) = (Call::new(Operation::PutAll, queue), self.batch_runner());
-        let attempt = |is_patient| {
-            runner.clone().put_list(queue.clone(), Arc::clone(&list.wanted), is_patient)
-        };
+        let attempt =
+            |is_patient| runner.clone().put_list(queue.clone(), Arc::clone(&list.wanted), is_patient);
         let put = held::repeat(&self.runtime, &self.held.puts, call, self.end(), attempt).await;
         list.answers(put)
     }
