@@ -157,7 +157,7 @@ mod tests {
     /// Repeats an operation that is held up until `free`.
     async fn held_until(held: Arc<HeldUp>, free: Instant) -> Result<(), StoreError> {
         let end = Instant::now() + LIMIT;
-        let attempt = |_| {
+        let attempt = |_: bool| {
             let held = Arc::clone(&held);
             async move {
                 let limit = held.limits.with_permit(&held.puts).strip_suffix("ms").unwrap();

@@ -7,8 +7,8 @@ use tokio_postgres::config::Host;
 
 use crate::settings::Variables;
 
-/// Looks up the password in `~/.pgpass` by the first host. A Unix socket counts as `localhost`. Like libpq,
-/// ignores a file that others may read.
+/// Looks up the password in `~/.pgpass` by the first host, or by its address if it has no name. A Unix socket
+/// counts as `localhost`. Like libpq, ignores a file that others may read.
 pub(crate) fn password_of_file(config: &Config, variable: Variables<'_>) -> Option<String> {
     let home = || Some(PathBuf::from(variable("HOME")?).join(".pgpass"));
     let path = variable("PGPASSFILE").map(PathBuf::from).or_else(home)?;
@@ -22,10 +22,11 @@ pub(crate) fn password_of_file(config: &Config, variable: Variables<'_>) -> Opti
             return None;
         }
     }
-    let host = match config.get_hosts().first()? {
-        Host::Tcp(name) => name.clone(),
+    let host = match config.get_hosts().first() {
+        Some(Host::Tcp(name)) => name.clone(),
         #[cfg(unix)]
-        Host::Unix(_) => "localhost".to_owned(),
+        Some(Host::Unix(_)) => "localhost".to_owned(),
+        None => config.get_hostaddrs().first()?.to_string(),
     };
     let port = config.get_ports().first().copied().unwrap_or(5432).to_string();
     let user = config.get_user()?.to_owned();
@@ -61,5 +62,16 @@ mod tests {
         assert_eq!(find_password(file, &["h", "5432", "d", "u"]).as_deref(), Some("a:b:c"));
         assert_eq!(find_password(file, &["h", "1", "d", "u"]).as_deref(), Some("rest"));
         assert_eq!(find_password("h:1:d:u", &["h", "1", "d", "u"]), None);
+    }
+
+    #[test]
+    fn address_is_looked_up_if_there_is_no_name() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, "192.0.2.1:5432:d:u:of the address\nh:5432:d:u:of the name\n").unwrap();
+        let variable = |name: &str| (name == "PGPASSFILE").then(|| file.path().to_str().unwrap().to_owned());
+        let password = |text: &str| password_of_file(&text.parse().unwrap(), &variable);
+        let address = "hostaddr=192.0.2.1 dbname=d user=u";
+        assert_eq!(password(address).as_deref(), Some("of the address"));
+        assert_eq!(password(&format!("host=h {address}")).as_deref(), Some("of the name"));
     }
 }
