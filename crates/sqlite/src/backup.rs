@@ -41,7 +41,7 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 /// # Errors
 /// `InvalidInput` if `to` exists, is not the path of a file (`:memory:`, a URI) or is not UTF-8.
 /// `InvalidInput` if `from` is not a store, or is a store that would not be [opened](Options::new) either,
-/// such as a file with a second name or on a network file system. `InvalidInput` if a constraint, a generated
+/// such as a file with a second name or on a network file system. `Unsupported` if a constraint, a generated
 /// column or an index of the application needs a function or a collation that its program registers: SQLite
 /// makes all tables again in the copy, and this connection has neither. Then execute `VACUUM INTO 'copy.db'` on
 /// a connection that has them. `Full` if the disk has no room.
@@ -94,7 +94,7 @@ fn not_copied(error: rusqlite::Error) -> Cause {
     }
     let advice = "a table of the application needs a function or a collation of its program; \
         execute `VACUUM INTO 'copy.db'` on a connection that has it";
-    Cause::new(StoreErrorKind::InvalidInput, advice).with_source(error)
+    Cause::new(StoreErrorKind::Unsupported, advice).with_source(error)
 }
 
 /// Syncs a copy and renames it to its final name.

@@ -54,7 +54,7 @@ async fn backup_of_a_table_that_needs_a_function_says_so() {
         filled(&path, 1).await;
         create_own(&path, table, own);
         let error = backup(&path, &copy).await.unwrap_err();
-        assert_eq!(error.kind(), StoreErrorKind::InvalidInput, "{error}");
+        assert_eq!(error.kind(), StoreErrorKind::Unsupported, "{error}");
         assert!(error.to_string().contains("VACUUM INTO"), "{error}");
         assert!(format!("{error:?}").contains(&format!("no such {name}")), "{error:?}");
         assert!(!copy.exists());
