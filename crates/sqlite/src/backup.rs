@@ -43,8 +43,8 @@ use jobqueue_storage::{StoreError, StoreErrorKind};
 /// `InvalidInput` if `from` is not a store, or is a store that would not be [opened](Options::new) either,
 /// such as a file with a second name or on a network file system. `Unsupported` if a constraint, a generated
 /// column or an index of the application needs a function or a collation that its program registers: SQLite
-/// makes all tables again in the copy, and this connection has neither. Then execute `VACUUM INTO 'copy.db'` on
-/// a connection that has them. `Full` if the disk has no room.
+/// makes all tables again in the copy, and this connection has neither. Then execute
+/// `VACUUM INTO 'copy.db'` on a connection that has them. `Full` if the disk has no room.
 ///
 /// # Panics
 /// Outside a tokio runtime. A runtime that shuts down waits for the copy.

@@ -26,7 +26,8 @@ const SHORT_LOOKAHEAD: Duration = Duration::from_secs(10);
 
 /// Leases messages. The session caches the plans of the function. The statement itself is planned each time,
 /// as connection poolers require, which is cheap. The last column is the time at which the scan has ended.
-const GET: &str = "SELECT g.*, jobqueue.now() FROM jobqueue.get($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS g";
+const GET: &str =
+    "SELECT g.*, jobqueue.now() FROM jobqueue.get($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS g";
 
 impl Store {
     /// Leases messages.
