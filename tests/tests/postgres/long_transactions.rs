@@ -120,7 +120,8 @@ async fn get_that_waits_for_the_table_is_no_long_scan() {
     assert_eq!(texts(&get(&storage, &queue, 1).await), ["of long ago"]);
 }
 
-/// The commits of gets wait for a standby that is gone. Each get leases the next job of long ago all the same.
+/// The commits of gets wait for a standby that is gone. Each get leases the next job of long ago all the
+/// same.
 #[tokio::test]
 async fn get_that_waits_for_its_commit_is_no_long_scan() {
     let server = Postgres::start(&["fsync=off", "synchronous_standby_names=gone"]);

@@ -188,8 +188,8 @@ fn use_log(connection: &Connection) -> Result<(), Cause> {
     ))
 }
 
-/// Checks the tables of jobqueue, the schema and the list of free pages. A large file is checked only in part,
-/// so that opening stays quick; each page is checked again when it is read.
+/// Checks the tables of jobqueue, the schema and the list of free pages. A large file is checked only in
+/// part, so that opening stays quick; each page is checked again when it is read.
 ///
 /// The application's tables are left out: their constraints, columns and indexes may need functions and
 /// collations that only its own connections have, and a row that breaks its constraint is no damage.
