@@ -67,7 +67,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let worker = Worker::builder(storage).handle_on(arguments.queue, translate).build()?;
     let report = worker.run_until_idle().await?;
     println!("completed {}, dead-lettered {}", report.completed, report.dead_lettered);
-    for letter in translations.dead_letters()?.list().await? {
+    for letter in translations.dead_letters()?.list().await?.letters {
         let document = letter.key.unwrap_or_default();
         println!("dead letter {document}: {} ({})", letter.reason, letter.error.unwrap_or_default());
     }

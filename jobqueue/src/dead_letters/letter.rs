@@ -28,7 +28,7 @@ const NO_TEXT: &str = "unreadable";
 /// mails.send(&Mail { to: "lost@example.org".into() }).await?;
 /// let _ = Worker::builder(storage.clone()).handle(refuse).build()?.run_until_idle().await?;
 ///
-/// let letters = mails.dead_letters()?.list().await?;
+/// let letters = mails.dead_letters()?.list().await?.letters;
 /// assert_eq!(letters[0].reason.as_str(), "rejected");
 /// assert_eq!(letters[0].error.as_deref(), Some("no such address"));
 /// assert_eq!(mails.dead_letters()?.message(&letters[0]).await?.to, "lost@example.org");

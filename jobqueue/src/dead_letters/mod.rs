@@ -24,7 +24,7 @@ use crate::storage::QueueName;
 
 pub use crate::delivery::PastDeadLetter;
 pub use letter::DeadLetter;
-pub use options::{DeadLetterOptions, PurgeReport, RedriveReport, SkippedLetter};
+pub use options::{DeadLetterOptions, ListedLetters, PurgeReport, RedriveReport, SkippedLetter, VisitReport};
 
 pub(crate) use held::PassAction;
 pub(crate) use untyped::DeadLetterQueue;
@@ -98,7 +98,8 @@ impl<M: QueueMessage> DeadLetters<M> {
         Ok(self.approximate_len().await? == 0)
     }
 
-    /// Returns the first dead letters, at most 32, without changing anything.
+    /// Returns the first dead letters, at most 32, without changing anything. Dead letters that a reader has
+    /// leased are not among them.
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue cannot be read.
@@ -124,7 +125,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # }
     /// let dead = mails.dead_letters()?;
     /// let mut mended = Vec::new();
-    /// for letter in dead.list().await? {
+    /// for letter in dead.list().await?.letters {
     ///     match dead.message(&letter).await {
     ///         Ok(mail) if mail.to.ends_with("@example.org") => mended.push(letter.id),
     ///         Ok(_) => {}
@@ -162,7 +163,7 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// Reads all dead letters, each with its text of at most 64 KiB. If there are many,
     /// [`for_each`](Self::for_each) needs less memory. The dead letters are invisible to other readers during
     /// the call, for at most 10 minutes, and visible again afterwards. Dead letters that another reader has
-    /// leased are not returned.
+    /// leased are not returned, but [counted](ListedLetters::unseen).
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the dead-letter queue, or a part of it, cannot be read, if
@@ -172,14 +173,15 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # Cancel safety
     /// If the future is dropped, dead letters that it has leased become visible again after at most 10
     /// minutes.
-    pub async fn list(&self) -> Result<Vec<DeadLetter>, Error> {
-        let mut found = Vec::new();
-        self.for_each(|letter| found.push(letter.clone())).await?;
-        Ok(found)
+    pub async fn list(&self) -> Result<ListedLetters, Error> {
+        let mut letters = Vec::new();
+        let VisitReport { unseen, .. } = self.for_each(|letter| letters.push(letter.clone())).await?;
+        Ok(ListedLetters { letters, unseen })
     }
 
     /// Calls `visit` with each dead letter in turn, and keeps only their ids in memory. The dead letters are
-    /// invisible to other readers during the call, as with [`list`](Self::list).
+    /// invisible to other readers during the call, as with [`list`](Self::list). Returns how many were visited,
+    /// and how many were not.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -191,8 +193,12 @@ impl<M: QueueMessage> DeadLetters<M> {
     /// # mails.send(&Mail { to: "lost".into() }).await?;
     /// # mails.receive(Duration::ZERO).await?.ok_or("none")?.dead_letter(jobqueue::Reason::REJECTED, "no such address").await?;
     /// let mut reasons = BTreeMap::<Reason, u64>::new();
-    /// mails.dead_letters()?.for_each(|letter| *reasons.entry(letter.reason.clone()).or_default() += 1).await?;
+    /// let dead = mails.dead_letters()?;
+    /// let visited = dead.for_each(|letter| *reasons.entry(letter.reason.clone()).or_default() += 1).await?;
     /// assert_eq!(reasons[&Reason::REJECTED], 1);
+    /// if visited.unseen != Some(0) {
+    ///     eprintln!("other readers hold dead letters, or new ones arrived: count again in ten minutes");
+    /// }
     /// # Ok(()) }
     /// ```
     ///
@@ -202,14 +208,14 @@ impl<M: QueueMessage> DeadLetters<M> {
     ///
     /// # Cancel safety
     /// As for [`list`](Self::list).
-    pub async fn for_each(&self, mut visit: impl FnMut(&DeadLetter) + Send) -> Result<(), Error> {
+    pub async fn for_each(&self, mut visit: impl FnMut(&DeadLetter) + Send) -> Result<VisitReport, Error> {
         let report = self.letters.pass(&DeadLetterOptions::new(), PassAction::Report, &mut visit).await?;
         match report.stopped {
             Some(why) => {
                 let is_retryable = why != pass::TOO_MANY_LETTERS;
                 Err(Error::new(ErrorKind::Storage, why).with_retryable(is_retryable))
             }
-            None => Ok(()),
+            None => Ok(report.into()),
         }
     }
 

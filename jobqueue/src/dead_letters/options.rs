@@ -1,4 +1,4 @@
-//! The options and the reports of a redrive and a purge.
+//! The options and the reports of a redrive and a purge, and the results of a listing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -170,6 +170,29 @@ pub struct PurgeReport {
     pub stopped: Option<String>,
 }
 
+/// The dead letters that a [list](super::DeadLetters::list) returned.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ListedLetters {
+    /// The dead letters, without copies of earlier ones.
+    pub letters: Vec<DeadLetter>,
+    /// As in [`VisitReport`].
+    pub unseen: Option<u64>,
+}
+
+/// The dead letters that a [`for_each`](super::DeadLetters::for_each) visited.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub struct VisitReport {
+    /// The number of dead letters that were visited.
+    pub visited: u64,
+    /// The approximate number of dead letters that were not visited: other readers hold them for up to 10
+    /// minutes, also if such a reader was killed, or they arrived during the call. `None` if the storage did
+    /// not return their number. Only `Some(0)` says that there were no others.
+    pub unseen: Option<u64>,
+}
+
 /// A selected dead letter with which a redrive or a purge failed. As far as is known, it is still in the
 /// dead-letter queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -184,6 +207,13 @@ pub struct SkippedLetter {
     /// True if a redrive has put the job back, or may have, so that the job is in both queues. In a purge,
     /// true if the dead letter may be deleted.
     pub maybe_moved: bool,
+}
+
+impl From<RedriveReport> for VisitReport {
+    fn from(report: RedriveReport) -> Self {
+        let unseen = report.unseen.map(|unseen| unseen.saturating_add(report.left));
+        Self { visited: report.moved.len() as u64, unseen }
+    }
 }
 
 impl From<RedriveReport> for PurgeReport {

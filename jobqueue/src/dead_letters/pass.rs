@@ -112,8 +112,11 @@ impl DeadLetterQueue {
             let (requested, received) = self.next_page(pass).await?;
             let Received { messages: page, is_uncertain, is_partial, .. } = received;
             if let Some(first) = page.first() {
-                let held = first.granted.unwrap_or(LETTER_LEASE);
-                pass.now = Some(first.next_visible.checked_sub(held).unwrap_or(first.inserted));
+                // A granted time counts from the request, and may be too long by the way of the answer: letters
+                // that came shortly before the request would be taken for newer.
+                let rest_of = |granted: Duration| granted.saturating_sub(requested.elapsed());
+                let rest = first.granted.map_or(LETTER_LEASE, rest_of);
+                pass.now = Some(first.next_visible.checked_sub(rest).unwrap_or(first.inserted));
                 pass.began = pass.began.or(pass.now);
                 pass.report.received = pass.report.received.or(pass.now);
             }

@@ -140,7 +140,7 @@ async fn run_for_minutes(
     let hooks = hooks.iter().map(|hook| Arc::<FailingHook>::clone(hook) as Arc<dyn Hook>).collect();
     let worker = WorkerBuilder::new(storage, hooks, &[]).handle(handler).build().unwrap();
     let report = worker.run_until(tokio::time::sleep(Duration::from_secs(minutes * 60))).await.unwrap();
-    let letters = queue.dead_letters().unwrap().list().await.unwrap();
+    let letters = queue.dead_letters().unwrap().list().await.unwrap().letters;
     assert_eq!(queue.approximate_len().await.unwrap() + letters.len() as u64 + report.completed, 1);
     (runs.load(Ordering::Relaxed), report, letters)
 }

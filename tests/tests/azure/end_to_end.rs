@@ -93,7 +93,7 @@ async fn failures_are_retried_then_dead_lettered_and_can_be_put_back() {
     let ended = worker.ended().await;
     assert!(matches!(ended.outcome, Outcome::DeadLettered(reason) if reason == Reason::ATTEMPTS_EXHAUSTED));
     let letters = bench.orders.dead_letters().unwrap();
-    let listed = letters.list().await.unwrap();
+    let listed = letters.list().await.unwrap().letters;
     assert_eq!(listed.len(), 1);
     assert_eq!(&*listed[0].id, sent.id());
     assert_eq!(listed[0].error.as_deref(), Some("failure 2"));

@@ -137,7 +137,7 @@ async fn undecodable_messages_are_dead_lettered() {
     assert_eq!(report.dead_lettered, texts.len() as u64);
     assert_eq!(report.completed, 1);
     let letters = storage.queue_named::<Thumbnail>(&queue).await.unwrap().dead_letters().unwrap();
-    for letter in letters.list().await.unwrap() {
+    for letter in letters.list().await.unwrap().letters {
         assert!(letter.reason != Reason::UNKNOWN && letter.error.is_some(), "{letter:?}");
     }
     let dead_letter_queue = QueueName::new(format!("{queue}-poison")).unwrap();

@@ -69,5 +69,6 @@ async fn note_letters<M: QueueMessage>(process: &Process) {
     let note = |letter: &jobqueue::dead_letters::DeadLetter| {
         process.ledger.note("letter", letter.attempts, &letter.id)
     };
-    queue.dead_letters().unwrap().for_each(note).await.unwrap();
+    let visited = queue.dead_letters().unwrap().for_each(note).await.unwrap();
+    assert_eq!(visited.unseen, Some(0), "another process holds dead letters");
 }

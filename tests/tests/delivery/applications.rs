@@ -162,7 +162,7 @@ async fn external_dead_letters_are_listed_and_redriven_as_is() {
     // Plain, in base64, and no JSON at all.
     dead_lettered_by_another_program(&storage, &[r#"{"id":"a"}"#, "eyJpZCI6ImIifQ==", "hello"]).await;
     let dead = storage.queue::<Order>().await.unwrap().dead_letters().unwrap();
-    let letters = dead.list().await.unwrap();
+    let letters = dead.list().await.unwrap().letters;
     assert_eq!(dead.peek().await.unwrap(), letters);
     assert_eq!(letters.len(), 3);
     for letter in &letters {
@@ -193,7 +193,7 @@ async fn external_dead_letters_are_listed_and_redriven_as_is() {
     bodies.lock().unwrap().sort();
     assert_eq!(*bodies.lock().unwrap(), ["a", "b"]);
     // Now it lies there with a reason.
-    assert_eq!(dead.list().await.unwrap()[0].reason, "decode_error");
+    assert_eq!(dead.list().await.unwrap().letters[0].reason, "decode_error");
 }
 
 #[tokio::test(start_paused = true)]

@@ -59,7 +59,7 @@ async fn dead_letter_message_is_what_was_sent_and_stays() {
     // The one that was to expire lies there for good, with its payload.
     tokio::time::sleep(Duration::from_secs(3600)).await;
     let dead = queue.dead_letters().unwrap();
-    for letters in [dead.peek().await.unwrap(), dead.list().await.unwrap()] {
+    for letters in [dead.peek().await.unwrap(), dead.list().await.unwrap().letters] {
         let mut found = Vec::new();
         for letter in &letters {
             let message = dead.message(letter).await.unwrap();
@@ -106,7 +106,7 @@ async fn dead_letter_message_is_upgraded_and_validated() {
 async fn undecodable_dead_letter_message_is_an_error() {
     let storage = memory::open();
     let dead = dead_letter::<Task>(&storage, &[r#"{"name":"theirs"}"#, "hello"]).await;
-    let letters = dead.list().await.unwrap();
+    let letters = dead.list().await.unwrap().letters;
     assert!(letters.iter().all(|letter| letter.reason == Reason::UNKNOWN));
     let mut read = Vec::new();
     for letter in &letters {
@@ -157,7 +157,7 @@ async fn dead_letters_are_selected_by_a_header() {
     let of_tenant = |letter: &DeadLetter| letter.headers().get("tenant").is_some_and(|of| of == "blue");
     let moved = dead.redrive(DeadLetterOptions::new().filter(of_tenant)).await.unwrap().moved;
     assert_eq!(moved.len(), 1);
-    let left: Vec<_> = dead.list().await.unwrap().into_iter().map(|letter| letter.id).collect();
+    let left: Vec<_> = dead.list().await.unwrap().letters.into_iter().map(|letter| letter.id).collect();
     assert!(left.len() == 2 && !left.contains(&"blue".to_owned()), "{left:?}");
 }
 
@@ -255,7 +255,7 @@ async fn unreadable_payload_is_dead_lettered_with_the_name_of_its_field() {
         let handler = |_: Order| async { Ok::<(), JobError>(()) };
         let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
         let letters = queue.dead_letters().unwrap();
-        let error = letters.list().await.unwrap().remove(0).error.unwrap();
+        let error = letters.list().await.unwrap().letters.remove(0).error.unwrap();
         assert!(error.contains(said) && !error.contains("secret") && !error.contains("column"), "{error}");
     }
 }

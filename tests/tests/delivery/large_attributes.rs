@@ -76,7 +76,7 @@ async fn an_event_with_little_room_runs_as_often_as_any_other() {
     storage.queues().put(queue.name(), PutMessage::new(event(61_000))).await.unwrap();
     assert_eq!(fail(&storage).await, 3);
     let letters = queue.dead_letters().unwrap();
-    let letter = letters.list().await.unwrap().remove(0);
+    let letter = letters.list().await.unwrap().letters.remove(0);
     assert_eq!(letter.reason.as_str(), "attempts_exhausted");
     assert_eq!(letter.attempts, 3);
     assert_eq!(letters.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
@@ -92,7 +92,7 @@ async fn an_event_without_room_is_dead_lettered_unrun() {
         storage.queues().put(queue.name(), PutMessage::new(event(bytes))).await.unwrap();
         assert_eq!(fail(&storage).await, 0, "{bytes}");
         let letters = queue.dead_letters().unwrap();
-        let letter = letters.list().await.unwrap().remove(0);
+        let letter = letters.list().await.unwrap().letters.remove(0);
         assert_eq!(letter.reason.as_str(), "decode_error", "{bytes}");
         assert_eq!(letters.text(&letter).await.unwrap(), event(bytes), "{bytes}");
         assert_eq!(letters.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1, "{bytes}");
@@ -190,7 +190,7 @@ async fn event_with_all_attributes_of_a_producer_runs_as_others_do() {
         storage.queues().put(queue.name(), PutMessage::new(event.to_string())).await.unwrap();
         assert_eq!(fail(&storage).await, attempts, "{count}");
         let letters = queue.dead_letters().unwrap();
-        let letter = letters.list().await.unwrap().remove(0);
+        let letter = letters.list().await.unwrap().letters.remove(0);
         let reason = if attempts == 0 { "decode_error" } else { "attempts_exhausted" };
         assert_eq!((letter.reason.as_str(), letter.attempts), (reason, attempts), "{count}");
         assert_eq!(letters.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1, "{count}");

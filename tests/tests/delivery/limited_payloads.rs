@@ -39,7 +39,7 @@ async fn reasons_of(storage: &Storage, text: &str) -> Vec<Reason> {
     assert_eq!(report.completed, 0);
     let letters = queue.dead_letters().unwrap();
     assert_eq!(lengths(&queue).await, (0, 1));
-    letters.list().await.unwrap().into_iter().map(|letter| letter.reason).collect()
+    letters.list().await.unwrap().letters.into_iter().map(|letter| letter.reason).collect()
 }
 
 // Audit 27, core 1: the letter needs a blob for the text.
@@ -49,7 +49,7 @@ async fn unreadable_text_above_the_limit_is_a_dead_letter() {
     let text = "!".repeat(65_500);
     assert_eq!(reasons_of(&storage, &text).await, [Reason::DECODE_ERROR]);
     let letters = storage.queue::<Task>().await.unwrap().dead_letters().unwrap();
-    let letter = letters.list().await.unwrap().remove(0);
+    let letter = letters.list().await.unwrap().letters.remove(0);
     assert_eq!(letters.text(&letter).await.unwrap(), text);
 }
 

@@ -25,7 +25,16 @@ async fn run_for(builder: WorkerBuilder, seconds: u64) {
 }
 
 async fn reasons(queue: &Queue<Task>) -> Vec<Reason> {
-    queue.dead_letters().unwrap().list().await.unwrap().into_iter().map(|letter| letter.reason).collect()
+    queue
+        .dead_letters()
+        .unwrap()
+        .list()
+        .await
+        .unwrap()
+        .letters
+        .into_iter()
+        .map(|letter| letter.reason)
+        .collect()
 }
 
 fn completed(log: &Log) -> usize {
@@ -204,7 +213,7 @@ async fn completed_duplicate_keeps_payload_of_the_dead_letter() {
     };
     run_for(worker(&storage).concurrency(1).handle(handler), 60).await;
     let dead_letters = queue.dead_letters().unwrap();
-    let letters = dead_letters.list().await.unwrap();
+    let letters = dead_letters.list().await.unwrap().letters;
     assert_eq!(letters.len(), 1);
     assert_eq!(dead_letters.message(&letters[0]).await.unwrap().data.len(), LARGE);
 }
@@ -236,7 +245,7 @@ async fn dead_letter_made_during_a_blob_outage_keeps_payload() {
         "the dead letter waits for its payload, the handler is not run again"
     );
     let dead_letters = queue.dead_letters().unwrap();
-    let letters = dead_letters.list().await.unwrap();
+    let letters = dead_letters.list().await.unwrap().letters;
     assert_eq!(letters.len(), 1);
     assert_eq!(queue.approximate_len().await.unwrap(), 0);
     after(30 * 86_400).await;

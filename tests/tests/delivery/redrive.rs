@@ -330,7 +330,7 @@ async fn dead_letter_shows_its_error_and_undecodable_text() {
     let _ = queue.send(&task("a")).await.unwrap();
     reject_all(&storage).await;
     let dead_letters = queue.dead_letters().unwrap();
-    let mut letters = dead_letters.list().await.unwrap();
+    let mut letters = dead_letters.list().await.unwrap().letters;
     letters.sort_by_key(|letter| letter.reason != Reason::REJECTED);
     assert!(format!("{:?}", letters[0]).contains("planted") && letters[0].unreadable_text().is_none());
     assert!(dead_letters.text(&letters[0]).await.unwrap().contains(r#""deadletterdeliveries":1"#));

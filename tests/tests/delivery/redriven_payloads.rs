@@ -54,7 +54,7 @@ async fn redriven_job_keeps_the_payload_of_its_dead_letter() {
     assert_eq!(lengths(&queue).await, (2, 1));
     // Next to the storage, so that one is done before the other begins: copies that begin at once both run.
     assert_eq!(finish_all(&near).await.1, 1, "the second is known to be a copy");
-    let letter = dead_letters.list().await.unwrap().remove(0);
+    let letter = dead_letters.list().await.unwrap().letters.remove(0);
     assert_eq!(dead_letters.message(&letter).await.unwrap().data.len(), LARGE);
     let redriven = dead_letters.redrive(DeadLetterOptions::new()).await.unwrap();
     assert_eq!((redriven.moved.len(), redriven.copies), (0, 1), "its job was put back before");

@@ -321,7 +321,7 @@ async fn what_cannot_be_forwarded_becomes_a_dead_letter() {
     sending.send(&task("good")).await.unwrap();
     let report = run(relay(&outbox, &destination.storage()), 60).await;
     assert_eq!((report.completed, report.dead_lettered), (1, 1), "{report:?}");
-    let letters = sending.dead_letters().unwrap().list().await.unwrap();
+    let letters = sending.dead_letters().unwrap().list().await.unwrap().letters;
     assert!(letters.iter().all(|letter| letter.reason == Reason::NOT_FORWARDED), "{letters:?}");
     assert!(letters.iter().any(|letter| letter.id == too_large.id()), "{letters:?}");
     assert_eq!(arrived.approximate_len().await.unwrap(), 1);

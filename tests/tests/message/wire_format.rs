@@ -88,7 +88,7 @@ async fn every_vector_is_read_as_the_specification_says() {
         let storage = in_memory();
         let found = jobs_of(&storage, &vector).await;
         let queue = storage.queue::<Note>().await.unwrap();
-        let dead = queue.dead_letters().unwrap().list().await.unwrap();
+        let dead = queue.dead_letters().unwrap().list().await.unwrap().letters;
         let left = queue.approximate_len().await.unwrap();
         let is_run = usize::from(vector.get("job").is_some());
         let is_dead = usize::from(vector.get("dead").is_some());
@@ -168,7 +168,7 @@ async fn an_external_program_sends_a_large_job_and_redrives_it() {
     );
 
     assert_eq!(python(&["redrive", &id], ""), "true");
-    assert!(notes.dead_letters().unwrap().list().await.unwrap().is_empty());
+    assert!(notes.dead_letters().unwrap().list().await.unwrap().letters.is_empty());
     let ran = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&ran);
     let accept = move |note: Note, info: JobInfo| {

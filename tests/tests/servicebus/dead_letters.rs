@@ -164,7 +164,7 @@ async fn a_dead_letter_goes_to_the_services_queue_with_its_reason() {
     assert_eq!(bench.count("active"), 0);
     let dead = bench.work().await.dead_letters().unwrap();
     assert_eq!(dead.approximate_len().await.unwrap(), 1);
-    for letters in [dead.peek().await.unwrap(), dead.list().await.unwrap()] {
+    for letters in [dead.peek().await.unwrap(), dead.list().await.unwrap().letters] {
         let letter = &letters[0];
         assert_eq!(&letter.reason, &Reason::REJECTED);
         assert_eq!(letter.error.as_deref(), Some("no such address"));
@@ -211,7 +211,7 @@ async fn dead_letters_of_the_service_are_in_the_same_list() {
     bench.dead_letter("bad", "no").await;
     let dead = queue.dead_letters().unwrap();
     let mut found = Vec::new();
-    for letter in dead.list().await.unwrap() {
+    for letter in dead.list().await.unwrap().letters {
         let name = dead.message(&letter).await.unwrap().name;
         assert!(letter.time.is_some() && letter.error.is_some(), "{letter:?}");
         found.push((letter.reason.to_string(), name));

@@ -261,7 +261,7 @@ async fn dead_letters_that_are_kept_back_for_the_blobs_are_listed() {
         for nth in 1..=refused {
             blobs.plan(Operation::GetBlob, nth, Fault::Refuse(StoreErrorKind::Unavailable));
         }
-        assert_eq!(dead.list().await.unwrap().len(), 3, "{refused} refused");
+        assert_eq!(dead.list().await.unwrap().letters.len(), 3, "{refused} refused");
     }
 }
 

@@ -81,6 +81,6 @@ async fn dead_letter_of_a_child_keeps_its_reason_although_its_batch_is_damaged()
     let built = builder(&storage, &log).handle(slice).build().unwrap();
     let report = built.run_until(after(7_200)).await.unwrap();
     assert_eq!(report.dead_lettered, 1, "{report:?}");
-    let letters = slices.dead_letters().unwrap().list().await.unwrap();
+    let letters = slices.dead_letters().unwrap().list().await.unwrap().letters;
     assert_eq!(letters[0].reason, Reason::MAX_DELIVERIES);
 }

@@ -124,7 +124,8 @@ async fn reasons(storage: &Storage) -> Vec<Reason> {
     let page = async |_: Page| Ok::<_, JobError>(());
     let built = worker(storage).handle(page).build().unwrap();
     let _ = built.run_until(after(7_200)).await.unwrap();
-    let letters = storage.queue::<Page>().await.unwrap().dead_letters().unwrap().list().await.unwrap();
+    let letters =
+        storage.queue::<Page>().await.unwrap().dead_letters().unwrap().list().await.unwrap().letters;
     letters.into_iter().map(|letter| letter.reason).collect()
 }
 

@@ -387,6 +387,6 @@ async fn a_job_whose_last_failure_is_not_recorded_holds_back_its_key() {
     let _ = ended.expect("the key goes on").unwrap();
     let begun = watch.begun("a");
     assert!(begun.is_sorted() && begun.last() == Some(&1), "{begun:?}");
-    let dead = queue.dead_letters().unwrap().list().await.unwrap();
+    let dead = queue.dead_letters().unwrap().list().await.unwrap().letters;
     assert_eq!(dead.len(), 1);
 }

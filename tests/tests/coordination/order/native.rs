@@ -116,7 +116,7 @@ async fn dead_letter_gives_up_its_place(storage: &Storage) {
     let watch = Watch::default();
     run(storage, &watch, 2).await;
     let dead_letters = queue.dead_letters().unwrap();
-    assert_eq!(dead_letters.list().await.unwrap().len(), 1);
+    assert_eq!(dead_letters.list().await.unwrap().letters.len(), 1);
     send(&queue, &step("a", 2)).await;
     assert_eq!(dead_letters.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
     let watch = Watch::default();

@@ -228,7 +228,8 @@ async fn refused(storage: &Storage) -> (Vec<String>, Vec<String>) {
     let worker =
         worker(storage).handle(handler).on_event(listen).max_payload_bytes(1_000_000).build().unwrap();
     let _ = worker.run_until(after(3600)).await.unwrap();
-    let letters = storage.queue::<Task>().await.unwrap().dead_letters().unwrap().list().await.unwrap();
+    let letters =
+        storage.queue::<Task>().await.unwrap().dead_letters().unwrap().list().await.unwrap().letters;
     let log = log.lock().unwrap().clone();
     (log, letters.into_iter().map(|letter| letter.reason.to_string()).collect())
 }

@@ -141,7 +141,7 @@ async fn absent_dead_letter_queue_is_empty_not_an_error() {
     faulty.plan_always(Operation::Peek, Fault::Refuse(StoreErrorKind::Unavailable));
     faulty.plan_always(Operation::QueueProperties, Fault::Refuse(StoreErrorKind::Unavailable));
     assert!(letters.peek().await.is_err() && letters.approximate_len().await.is_err());
-    assert!(letters.list().await.unwrap().is_empty());
+    assert!(letters.list().await.unwrap().letters.is_empty());
     faulty.plan_always(Operation::Get, Fault::Refuse(StoreErrorKind::Unavailable));
     assert!(letters.list().await.is_err() && letters.redrive(DeadLetterOptions::new()).await.is_err());
 }
@@ -207,7 +207,7 @@ async fn listing_more_than_a_page_keeps_all_dead_letters() {
     let storage = with_dead_letters(100).await;
     let letters = storage.queue::<Task>().await.unwrap().dead_letters().unwrap();
     for _ in 0..2 {
-        assert_eq!(letters.list().await.unwrap().len(), 100);
+        assert_eq!(letters.list().await.unwrap().letters.len(), 100);
     }
     assert_eq!(letters.peek().await.unwrap().len(), 32);
     let dry = letters.redrive(DeadLetterOptions::new().dry_run(true)).await.unwrap();
@@ -259,7 +259,7 @@ async fn two_copies_of_a_dead_letter_are_one_job() {
         let letters = queue.dead_letters().unwrap();
         let copy = storage.queues().peek(letters.name(), 1).await.unwrap().remove(0).text.unwrap();
         storage.queues().put(letters.name(), PutMessage::new(copy)).await.unwrap();
-        assert_eq!(letters.list().await.unwrap().len(), 2);
+        assert_eq!(letters.list().await.unwrap().letters.len(), 2);
         assert_eq!(letters.approximate_len().await.unwrap(), 3);
         let (done, jobs) = match redrive {
             true => (letters.redrive(DeadLetterOptions::new()).await.unwrap().moved, 2),
@@ -342,7 +342,9 @@ async fn dead_letters_are_listed_once_however_slow_the_reader() {
     let letters = faulty.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
     let mut told = BTreeSet::new();
     let read = letters.for_each(|letter| assert!(told.insert(letter.id.clone()), "told twice"));
-    tokio::time::timeout(Duration::from_secs(5 * 360), read).await.expect("it ends").unwrap();
+    let read = tokio::time::timeout(Duration::from_secs(5 * 360), read).await.expect("it ends").unwrap();
+    assert_eq!(read.visited, 40);
+    assert_eq!(read.unseen, Some(0));
     assert_eq!(told.len(), 40);
     let left = tokio::time::timeout(
         Duration::from_secs(5 * 360),

@@ -208,7 +208,7 @@ async fn undecodable_messages_block_no_others() {
     assert_eq!(report.dead_lettered, bad.len() as u64 + 2_002);
     assert!(tasks.is_empty().await.unwrap());
     // Nothing is lost, and the cause stands with it without the text.
-    let letters = tasks.dead_letters().unwrap().list().await.unwrap();
+    let letters = tasks.dead_letters().unwrap().list().await.unwrap().letters;
     assert_eq!(letters.len(), bad.len() + 2_002);
     assert!(letters.iter().all(|letter| !letter.error.as_deref().unwrap_or_default().contains("Explorer")));
 }

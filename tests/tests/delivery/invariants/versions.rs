@@ -124,7 +124,7 @@ async fn old_workers_read_added_fields_and_keep_the_rest() {
         assert_eq!(log, vec!["dead_lettered".to_owned(); 2]);
         assert_eq!(seen.len(), 0);
         let letters = storage.queue::<Renamed>().await.unwrap().dead_letters().unwrap();
-        assert_eq!(letters.list().await.unwrap().len(), 2);
+        assert_eq!(letters.list().await.unwrap().letters.len(), 2);
     }
 }
 
@@ -145,7 +145,17 @@ async fn old_workers_leave_newer_versions_to_new_ones() {
         assert_eq!(log, vec!["completed".to_owned()]);
         assert_eq!(seen, [r#"Second { id: 5, remark: "r" }"#]);
         assert!(
-            storage.queue::<Second>().await.unwrap().dead_letters().unwrap().list().await.unwrap().is_empty()
+            storage
+                .queue::<Second>()
+                .await
+                .unwrap()
+                .dead_letters()
+                .unwrap()
+                .list()
+                .await
+                .unwrap()
+                .letters
+                .is_empty()
         );
     }
 }

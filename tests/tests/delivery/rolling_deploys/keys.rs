@@ -69,9 +69,9 @@ async fn payload_without_a_key_is_dead_lettered_after_a_day() {
     let _ = queue.send(&LetterWithoutKey(1)).await.unwrap();
     let letters = queue.dead_letters().unwrap();
     let _ = reader::<LetterWithoutKey>(&storage).run_until(after(86_400 - 60)).await.unwrap();
-    assert_eq!(letters.list().await.unwrap().len(), 0);
+    assert_eq!(letters.list().await.unwrap().letters.len(), 0);
     let _ = reader::<LetterWithoutKey>(&storage).run_until(after(600)).await.unwrap();
-    let letter = letters.list().await.unwrap().remove(0);
+    let letter = letters.list().await.unwrap().letters.remove(0);
     assert_eq!((letter.reason, letter.attempts), (Reason::DECODE_ERROR, 0));
     assert!(letter.error.is_some_and(|error| error.contains("key 2 is not installed")));
 }
@@ -87,7 +87,7 @@ async fn wait_continues_between_workers_that_lack_the_kind_and_the_key() {
         let _ = reader::<Parcel>(&storage).run_until(after(1_800)).await.unwrap();
     }
     let letters = queue.dead_letters().unwrap();
-    assert_eq!(letters.list().await.unwrap().len(), 1);
+    assert_eq!(letters.list().await.unwrap().letters.len(), 1);
 }
 
 /// JSON that is written with a key, which the process has from then on.

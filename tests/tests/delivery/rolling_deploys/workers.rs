@@ -54,7 +54,7 @@ pub fn count(done: &Done) -> usize {
 }
 
 pub async fn dead_letters(storage: &Storage) -> Vec<jobqueue::dead_letters::DeadLetter> {
-    storage.queue::<OrderV1>().await.unwrap().dead_letters().unwrap().list().await.unwrap()
+    storage.queue::<OrderV1>().await.unwrap().dead_letters().unwrap().list().await.unwrap().letters
 }
 
 fn released(reports: &[Report]) -> u64 {

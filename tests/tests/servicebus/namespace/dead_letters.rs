@@ -39,7 +39,7 @@ async fn a_python_program_reads_why_we_dead_lettered() {
     let job = place.queue.receive(WAIT).await.unwrap().expect("the job comes");
     job.dead_letter(Reason::REJECTED, "no such address").await.unwrap();
     let dead = place.queue.dead_letters().unwrap();
-    let letters = dead.list().await.unwrap();
+    let letters = dead.list().await.unwrap().letters;
     assert_eq!(letters.len(), 1, "{letters:?}");
     let letter = &letters[0];
     assert_eq!(&letter.reason, &Reason::REJECTED);
@@ -49,7 +49,7 @@ async fn a_python_program_reads_why_we_dead_lettered() {
     assert_eq!(dead.message(letter).await.unwrap().name, "bad");
     let read: Value = serde_json::from_str(&run(READ_LETTER, &[place.name.as_str()])).unwrap();
     assert_eq!(read, json!(["rejected", "no such address"]));
-    assert!(dead.list().await.unwrap().is_empty(), "it was not completed");
+    assert!(dead.list().await.unwrap().letters.is_empty(), "it was not completed");
     place.close().await;
 }
 
@@ -59,7 +59,7 @@ async fn dead_letter_of_a_python_program_is_listed_and_redriven() {
     place.queue.send(&place.message("moved")).await.unwrap();
     run(DEAD_LETTER, &[place.name.as_str()]);
     let dead = place.queue.dead_letters().unwrap();
-    let letters = dead.list().await.unwrap();
+    let letters = dead.list().await.unwrap().letters;
     assert_eq!(letters.len(), 1, "{letters:?}");
     assert_eq!(&*letters[0].reason.to_string(), "broken");
     assert_eq!(letters[0].error.as_deref(), Some("the lens"));
@@ -68,6 +68,6 @@ async fn dead_letter_of_a_python_program_is_listed_and_redriven() {
     assert_eq!(job.message().name.as_str(), "moved");
     assert_eq!(job.info().attempt, 1);
     job.complete().await.unwrap();
-    assert!(dead.list().await.unwrap().is_empty());
+    assert!(dead.list().await.unwrap().letters.is_empty());
     place.close().await;
 }

@@ -126,7 +126,7 @@ async fn jobs_are_retried_from_checkpoints_dead_lettered_and_redriven() {
     let mut seen = log.lock().unwrap().clone();
     seen.sort();
     assert_eq!(seen, ["bad 1 0", "bad 2 1", "good 1 0", "good 2 1"]);
-    let letter = dead.list().await.unwrap().remove(0);
+    let letter = dead.list().await.unwrap().letters.remove(0);
     assert_eq!(letter.attempts, 2);
     assert_eq!(letter.error.as_deref(), Some("not yet"));
     assert_eq!(dead.redrive(DeadLetterOptions::new()).await.unwrap().moved.len(), 1);
@@ -134,7 +134,7 @@ async fn jobs_are_retried_from_checkpoints_dead_lettered_and_redriven() {
     assert_eq!(again.message().name.as_str(), "bad");
     assert_eq!(again.info().attempt, 1);
     again.complete().await.unwrap();
-    assert!(dead.list().await.unwrap().is_empty());
+    assert!(dead.list().await.unwrap().letters.is_empty());
     place.close().await;
 }
 

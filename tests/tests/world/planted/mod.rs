@@ -245,7 +245,7 @@ fn worker_that_cannot_be_built_is_found() {
 fn judges_of_a_scenario_see_dead_letters() {
     let judged = shop(Manner::Fails, 10).judge(|world| async move {
         let orders = world.storage().queue::<Order>().await.unwrap();
-        assert_eq!(orders.dead_letters().unwrap().list().await.unwrap().len(), 3);
+        assert_eq!(orders.dead_letters().unwrap().list().await.unwrap().letters.len(), 3);
         Vec::new()
     });
     assert_eq!(findings(&judged), Vec::<String>::new());

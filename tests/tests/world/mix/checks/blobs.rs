@@ -44,7 +44,7 @@ async fn read<M: QueueMessage>(
 ) -> Result<(), Error> {
     let queue = world.storage().queue::<M>().await?;
     let dead = queue.dead_letters()?;
-    for letter in dead.list().await? {
+    for letter in dead.list().await?.letters {
         let job = subject(&letter.source, &letter.id);
         ids.insert(job.clone());
         let reason = letter.reason.to_string();
@@ -77,7 +77,7 @@ async fn left(world: &World) -> Result<Vec<Finding>, Error> {
     // Dead letters and their payloads stay forever.
     let mut found = Vec::new();
     let work = storage.queue::<Work>().await?;
-    for letter in work.dead_letters()?.list().await? {
+    for letter in work.dead_letters()?.list().await?.letters {
         if let Err(error) = work.dead_letters()?.message(&letter).await {
             let job = subject(&letter.source, &letter.id);
             found.push(finding("a sweep deletes the payload of a dead letter", &job, format!("{error:?}")));
