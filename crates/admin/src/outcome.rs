@@ -47,7 +47,7 @@ pub struct PlanOutcome {
     /// True if there are dead letters that were not read, and may include unknown jobs:
     /// [`Admin::search_outcome`] reads all.
     pub more_letters: bool,
-    /// True if there are jobs that were not read, because a storage that shows all has more than 100,000 of a
+    /// True if there are jobs that were not read, because the queue has more than 100,000 of a
     /// state, and may include unknown jobs. Delayed jobs do not count: a redrive sets no delay.
     pub more_jobs: bool,
     /// True if a search that receives dead letters has not met all: other readers have leased some, or the
@@ -201,8 +201,8 @@ impl<'p> Search<'p> {
 
 impl Admin {
     /// Searches for the jobs of a plan that was redriven, without changing anything: which of them have
-    /// ended, which wait or run, and which died again. If the storage shows all jobs, the search reads up to
-    /// 100,000 jobs and dead letters of each state, and a job that is in none of them has ended. Otherwise it
+    /// ended, which wait or run, and which died again. On SQLite, PostgreSQL and in memory the search
+    /// reads up to 100,000 jobs and dead letters of each state, and a job that is in none of them has ended. Otherwise it
     /// reads the first 32 messages and dead letters, the records of workers and their journal, and jobs that
     /// are in none of these are [`unknown`](PlanOutcome::unknown).
     ///

@@ -145,9 +145,10 @@ impl BulkReport {
         text
     }
 
-    /// Returns what it costs to execute the [plan](Self::plan): the requests of a redrive, or of a purge, where
-    /// a storage bills them, and the least time at this many dead letters a second. The estimate is for
-    /// payloads below 64 KiB. `None` if there is nothing to say.
+    /// Returns what it costs at least to execute the [plan](Self::plan): the requests of a redrive, or of a
+    /// purge, where a storage bills them, and the time at this many dead letters a second. Each dead letter
+    /// that is in front of one of the plan costs two requests more, as one with a payload in a blob does. `None`
+    /// if there is nothing to say.
     #[doc(hidden)]
     pub fn cost_text(&self, purges: bool, per_second: Option<u32>) -> Option<String> {
         let letters = self.letters.len() as f64;

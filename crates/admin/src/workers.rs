@@ -42,11 +42,14 @@ impl WorkerOverview {
     }
 }
 
-/// Returns a sentence for operators if no worker writes its record any more, although records are left. They
-/// do not show whether the workers have died: a storage that accepts no writes has the same effect.
+const RECENT_SECONDS: f64 = 3_600.0;
+
+/// Returns a sentence for operators if no worker writes its record any more, although one did within the last
+/// hour. The records do not show whether the workers have died: a storage that accepts no writes has the same
+/// effect. An older record is of a worker that died before others ended in order.
 pub fn silence(workers: &[WorkerOverview]) -> Option<String> {
     let newest = workers.iter().map(|worker| worker.age_seconds).min_by(f64::total_cmp)?;
-    workers.iter().all(|worker| worker.stale).then(|| {
+    (workers.iter().all(|worker| worker.stale) && newest <= RECENT_SECONDS).then(|| {
         format!(
             "the last record of a worker was written {}: the workers have died, or cannot write; `jobqueue doctor` \
              says whether the storage accepts writes",

@@ -301,7 +301,9 @@ impl TrackedRuns {
             }
             outcome => {
                 counters.other += 1;
-                counters.lease_lost += u64::from(matches!(outcome, Outcome::LeaseLost));
+                // Without a run, no effect may be repeated.
+                let is_lost = matches!(outcome, Outcome::LeaseLost) && !ran.is_zero();
+                counters.lease_lost += u64::from(is_lost);
             }
         }
         if !ran.is_zero() {

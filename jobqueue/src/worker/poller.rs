@@ -181,6 +181,7 @@ impl Poller {
             }
             Some(Err(error)) => {
                 pace.failures += 1;
+                self.slots.note_backlog(false);
                 stop.run_until_cancelled(self.back_off(&error, sent, pace.failures)).await;
             }
             Some(Ok(fetched)) => {

@@ -29,9 +29,9 @@ pub struct Explanation {
     pub message: Option<RawJob>,
     /// Its end, if it is in the history.
     pub ended: Option<HistoryRecord>,
-    /// True if the message is not among the first 1,000 of its state, so that the search for it was long.
+    /// True if the search for the job went beyond the first 1,000 messages of a state.
     #[serde(skip)]
-    pub is_behind_first: bool,
+    pub has_long_search: bool,
     /// The current run, if the job runs.
     pub run: Option<RunningJob>,
     /// The id of the worker that runs it.
@@ -92,7 +92,7 @@ impl Explanation {
             summary: String::new(),
             message: None,
             ended: None,
-            is_behind_first: false,
+            has_long_search: false,
             run: None,
             worker: None,
             worker_name: None,

@@ -165,8 +165,8 @@ impl Admin {
                 found.place == JobPlace::Unseen && pages < most
             };
             let is_all = self.each_page(&name, state, &filter, &mut take).await?;
+            found.has_long_search |= pages > 1;
             if found.place != JobPlace::Unseen {
-                found.is_behind_first = pages > 1;
                 return Ok(false);
             }
             sees_all &= is_all;

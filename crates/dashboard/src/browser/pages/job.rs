@@ -149,17 +149,21 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
 }
 
 /// Returns whether the page is refreshed while it is open. Three pages are too expensive for that: an ordered
-/// job reads the logs of all keys of its queue, an ended job is searched among all messages, and a job that
-/// is not among the first 1,000 of a state, or not even among the first 10,000, would be searched there again.
+/// job reads the logs of all keys of its queue, an ended job is searched among all messages, and a search
+/// that went beyond the first 1,000 messages of a state would do so again.
 fn is_live(request: &AuthorizedRequest, found: &Explanation) -> bool {
     let is_in_order = found.message.as_ref().is_some_and(|message| message.in_order);
     let was_missed = found.place == JobPlace::Unseen && request.app.admin.shows_all_jobs();
-    !found.has_ended && !is_in_order && !was_missed && !found.is_behind_first
+    !found.has_ended && !is_in_order && !was_missed && !found.has_long_search
 }
 
-/// Returns whether the job was found in its queue or in the record of a worker, so that it has not ended.
+/// Returns whether the job may wait or run, as far as its queue and the records of workers show.
 fn is_open(found: &Explanation) -> bool {
-    !matches!(found.place, JobPlace::Dead | JobPlace::Ended | JobPlace::Unseen)
+    match found.place {
+        JobPlace::Dead | JobPlace::Ended => false,
+        JobPlace::Unseen => !found.has_ended,
+        _ => true,
+    }
 }
 
 /// Returns the ends of the job in the journal, the time back to which the journal was searched, and the

@@ -42,7 +42,7 @@ struct OperationPage<'a> {
     stopped: Option<String>,
     /// The outcome of a redrive that has ended, or the reason why it cannot be read.
     outcome: Option<Arc<Result<PlanOutcome, String>>>,
-    /// True if the storage shows the jobs and dead letters behind the first 32.
+    /// True if the outcome was searched behind the first 32 messages and dead letters.
     shows_all: bool,
     /// The jobs that died again, each with its path, id and error.
     died: Vec<(String, String, String)>,
@@ -92,7 +92,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
         progress: &progress,
         stopped,
         outcome,
-        shows_all: request.app.admin.shows_all_jobs(),
+        shows_all: request.app.admin.shows_running_jobs(),
         died,
         may_stop: runs && access.allows(spec.verb.action(access)),
         may_inspect: access.allows(Action::Inspect),

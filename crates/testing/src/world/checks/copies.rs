@@ -97,20 +97,38 @@ impl Job<'_> {
     fn is_unrecorded(&self, put: &Put<'_>, before: usize) -> bool {
         let Some((answered, _)) = put.answer else { return true };
         let schedule = self.id.strip_prefix("schedule/").and_then(|slot| slot.rsplit_once('/'));
+        if schedule.is_none() && !self.is_in_send(put.began) {
+            return false;
+        }
         let is_next_slot = |entry: &Entry| {
             let of = entry.job.as_deref().and_then(|id| id.strip_prefix("schedule/"));
             let of = of.and_then(|slot| slot.rsplit_once('/')).zip(schedule);
             of.is_some_and(|((of, slot), (own, own_slot))| of == own && slot != own_slot)
         };
-        let mut own = self.entries_between(answered, before).filter(|entry| entry.node == put.began.node);
-        let is_stopped = own.find_map(|entry| match &entry.fact {
+        let mut entries = self.entries_between(answered, before);
+        let is_stopped = entries.find_map(|entry| match &entry.fact {
+            // Another leader may put it.
+            Fact::PutBegan { .. } if is_next_slot(entry) => Some(false),
+            _ if entry.node != put.began.node => None,
             Fact::Incident(disturbance) if disturbance.stops() => Some(true),
             Fact::Fault { operation, .. } if *operation != Operation::Get => Some(true),
             Fact::Sent { .. } if entry.job.as_ref() == Some(self.id) => Some(false),
-            Fact::PutBegan { .. } if is_next_slot(entry) => Some(false),
             _ => None,
         });
         is_stopped.unwrap_or(false)
+    }
+
+    /// Returns whether a put belongs to a send of its process that has not returned.
+    fn is_in_send(&self, put: &Entry) -> bool {
+        let before = self.entries.iter().rev().filter(|entry| entry.number < put.number);
+        let mut of_sends = before.filter(|entry| entry.node == put.node);
+        of_sends
+            .find_map(|entry| match entry.fact {
+                Fact::SendBegan { .. } => Some(true),
+                Fact::Sent { .. } => Some(false),
+                _ => None,
+            })
+            .unwrap_or(false)
     }
 
     /// Returns whether, between two entries, a process of this job was stopped, ended without its deliveries,
