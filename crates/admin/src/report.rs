@@ -161,7 +161,7 @@ impl BulkReport {
         let price = AzurePrices::DEFAULT.text(storage, requests, writes, "writes of blobs");
         let price = price.map(|price| format!("It costs {price}, or more"));
         let time = per_second.map(|rate| {
-            let least = Duration::from_secs_f64(letters / f64::from(rate.max(1)));
+            let least = Duration::from_secs_f64((letters / f64::from(rate.max(1))).ceil());
             format!("At {rate} a second it takes {} or longer", short_duration(least))
         });
         let parts: Vec<String> = price.into_iter().chain(time).collect();
