@@ -90,23 +90,19 @@ pub(super) struct SearchMode {
 /// A job of a plan.
 struct Planned<'p> {
     job: &'p JobReference,
-    /// The messages of its letters; `None` means any message.
-    messages: Vec<Option<&'p str>>,
-    /// True if its message gets another id in a redrive.
-    is_text: bool,
+    letters: Vec<&'p PlannedLetter>,
 }
 
 impl<'p> Planned<'p> {
     /// Returns the jobs of a plan, in its order.
     fn all(plan: &'p DeadLetterPlan) -> Vec<Self> {
         let (mut jobs, mut numbers) = (Vec::<Self>::new(), HashMap::new());
-        for PlannedLetter { job, message, text } in &plan.letters {
-            let number = *numbers.entry(job).or_insert(jobs.len());
+        for letter in &plan.letters {
+            let number = *numbers.entry(&letter.job).or_insert(jobs.len());
             if number == jobs.len() {
-                jobs.push(Self { job, messages: Vec::new(), is_text: false });
+                jobs.push(Self { job: &letter.job, letters: Vec::new() });
             }
-            jobs[number].messages.push(message.as_deref());
-            jobs[number].is_text |= text;
+            jobs[number].letters.push(letter);
         }
         jobs
     }
@@ -170,11 +166,13 @@ impl<'p> Search<'p> {
         let is_later = inserted.zip(self.before).is_some_and(|(inserted, before)| inserted > before);
         let was_put_back = self.was_put_back;
         self.found(&letter.source, &letter.id, |planned| {
-            let is_any = planned.messages.contains(&None);
-            let is_planned = letter.message_id().is_some_and(|id| planned.messages.contains(&Some(id)));
+            let has_message = |id: Option<&str>| planned.letters.iter().any(|of| of.message.as_deref() == id);
+            let is_any = has_message(None);
+            let is_planned = letter.message_id().is_some_and(|id| has_message(Some(id)));
+            let may_be_later = planned.letters.iter().any(|of| of.may_precede(letter));
             // The clocks of two shards may differ: the time alone does not show that a job which was put back
             // before has not died again.
-            let was_there = was_there && (is_planned || letter.past.is_empty());
+            let was_there = was_there && (is_planned || !may_be_later);
             if was_there && was_put_back {
                 // A copy of the letter that was put back.
                 Place::Nowhere
@@ -281,7 +279,8 @@ impl Admin {
                 Place::DeadAgain(error) => {
                     outcome.dead_again.push(DeadAgain { job: job.clone(), error: error.clone() });
                 }
-                Place::Nowhere if planned.is_text => outcome.unknown += 1,
+                // Its message got another id in the redrive.
+                Place::Nowhere if planned.letters.iter().any(|letter| letter.text) => outcome.unknown += 1,
                 Place::Nowhere if is_certain => outcome.ended += 1,
                 Place::Nowhere => {
                     let mut sources = done.get(&job.id).into_iter().flatten();

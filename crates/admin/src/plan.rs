@@ -27,11 +27,15 @@ pub struct PlannedLetter {
     /// True for a text that is not an event: a redrive turns it into a message with another id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub text: bool,
+    /// The time at which the job died, as the past of its next letter shows it; `None` if it is not known,
+    /// as in a plan from a file.
+    #[serde(skip)]
+    pub(super) died: Option<String>,
 }
 
 impl From<JobReference> for PlannedLetter {
     fn from(job: JobReference) -> Self {
-        Self { job, message: None, text: false }
+        Self { job, message: None, text: false, died: None }
     }
 }
 
@@ -48,7 +52,7 @@ impl PlannedLetter {
         let loses_its_id =
             |text| letter.reason == Reason::UNKNOWN || !matches!(parse(text), Ok(Parsed::Bare(_)));
         let text = *letter.kind == *UNREADABLE_KIND || letter.unreadable_text().is_some_and(loses_its_id);
-        Self { job, message: letter.message_id().map(str::to_owned), text }
+        Self { job, message: letter.message_id().map(str::to_owned), text, died: letter.time_text() }
     }
 
     /// Returns whether this names a letter of the job with this message. An entry without a message names any
@@ -56,6 +60,12 @@ impl PlannedLetter {
     fn names(&self, source: &str, id: &str, message: Option<&str>, is_open: bool) -> bool {
         let names_message = self.message.is_none() && is_open || self.message.as_deref() == message;
         self.job.is(source, id) && names_message
+    }
+
+    /// Returns whether the job of a letter may have died again after this letter: a redrive adds the letter
+    /// that it puts back to the past of its job.
+    pub(super) fn may_precede(&self, letter: &DeadLetter) -> bool {
+        letter.past.iter().any(|past| self.died.is_none() || self.died == past.time_text())
     }
 }
 

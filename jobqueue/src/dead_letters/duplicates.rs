@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::SystemTime;
 
 use super::held::{HeldLetter, PassAction};
-use super::revive::min_fence_base;
+use super::revive::fence_base;
 use crate::delivery::DeathOf;
 use crate::envelope::{EventDigest, Sha256Digest, UNREADABLE_KIND};
 
@@ -64,7 +64,8 @@ impl SeenLetters {
     pub(crate) fn done(&mut self, held: &HeldLetter, action: PassAction) {
         self.deaths.extend(held.letter.death.clone());
         if matches!(action, PassAction::PutBack | PassAction::ReportPutBack) {
-            let least = min_fence_base(held.fence_base(), held.letter.deliveries);
+            // Each message that was put there has at least the base that the time of its letter's lease gives.
+            let least = fence_base(held.fence_base(), held.letter.deliveries, held.leased_at);
             self.put_back.insert(LetterKey::of(held), least);
         }
     }
@@ -102,10 +103,11 @@ mod tests {
         for (may_have_copies, role) in [(true, LetterRole::Duplicate), (false, LetterRole::Leave)] {
             let mut seen = SeenLetters::new(may_have_copies);
             assert_eq!(seen.role_of(key(), true, 0), LetterRole::First);
-            seen.put_back.insert(key(), min_fence_base(0, 3));
+            let least = fence_base(0, 3, SystemTime::UNIX_EPOCH);
+            seen.put_back.insert(key(), least);
             assert_eq!(seen.role_of(key(), true, 0), role);
             assert_eq!(seen.role_of(key(), false, 0), LetterRole::Leave);
-            assert_eq!(seen.role_of(key(), true, min_fence_base(0, 3)), LetterRole::Leave);
+            assert_eq!(seen.role_of(key(), true, least), LetterRole::Leave);
         }
     }
 
@@ -114,7 +116,8 @@ mod tests {
         let event = r#"{"specversion":"1.0","id":"1","source":"/s","type":"t","data":1}"#;
         let key = || LetterKey::Event(event_of(event).unwrap().digest());
         let mut seen = SeenLetters::new(true);
-        seen.put_back.insert(key(), min_fence_base(u64::MAX, 3));
-        assert_eq!(seen.role_of(key(), true, min_fence_base(u64::MAX, 3)), LetterRole::Leave);
+        let largest = fence_base(u64::MAX, 3, SystemTime::UNIX_EPOCH);
+        seen.put_back.insert(key(), largest);
+        assert_eq!(seen.role_of(key(), true, largest), LetterRole::Leave);
     }
 }

@@ -274,16 +274,11 @@ impl DeadLetterQueue {
 /// The dead-lettered message may be delivered once more, and two dead letters of a job may be redriven one
 /// after the other: the time in the number separates their fences. Two machines may redrive them, so the time
 /// is the storage's. The former number keeps the fence growing if the clock is wrong.
-fn fence_base(former: u64, deliveries: u32, now: SystemTime) -> u64 {
+pub(super) fn fence_base(former: u64, deliveries: u32, now: SystemTime) -> u64 {
     let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis();
     let now = u64::try_from(now).unwrap_or(0).saturating_mul(1 << DELIVERY_BITS);
-    min_fence_base(former, deliveries).max(now).min(MAX_FENCE_BASE)
-}
-
-/// Returns the least number that [`fence_base`] returns at any time.
-pub(super) fn min_fence_base(former: u64, deliveries: u32) -> u64 {
     let least = former.saturating_add(deliveries.into()).saturating_add(1 << DELIVERY_BITS);
-    least.min(MAX_FENCE_BASE)
+    least.max(now).min(MAX_FENCE_BASE)
 }
 
 #[cfg(test)]

@@ -269,6 +269,25 @@ async fn letter_of_a_second_message_of_the_job_is_counted_as_a_copy() {
     assert_eq!(lengths(&queue).await, (1, 0));
 }
 
+// review 34, admin B1: the second message of an earlier redrive has a higher fence base than its first.
+#[tokio::test(start_paused = true)]
+async fn letters_of_a_job_that_an_earlier_redrive_put_back_twice_are_copies() {
+    let faulty = Faulty::quiet(&in_memory());
+    let storage = faulty.storage();
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&task("a")).await.unwrap();
+    reject_all(&storage).await;
+    faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Unavailable));
+    let dead_letters = queue.dead_letters().unwrap();
+    let _ = dead_letters.redrive(DeadLetterOptions::new()).await.unwrap();
+    assert_eq!(lengths(&queue).await, (2, 0), "the job is put back twice");
+    reject_all(&storage).await;
+    assert_eq!(lengths(&queue).await, (0, 2));
+    let redriven = dead_letters.redrive(DeadLetterOptions::new()).await.unwrap();
+    assert_eq!((redriven.moved.len(), redriven.copies, redriven.left), (1, 1, 0), "{redriven:?}");
+    assert_eq!(lengths(&queue).await, (1, 0));
+}
+
 // round 34, A1: with shards on two servers whose clocks differ, or after a clock was set back, a later letter
 // seems to be older than the pass.
 #[tokio::test(start_paused = true)]

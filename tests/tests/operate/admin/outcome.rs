@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use jobqueue::storage::{Operation, StoreErrorKind};
 use jobqueue::{JobError, Storage, Worker};
 use jobqueue_admin::DeadLetterFilter;
+use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, worker};
 
 use crate::admin::support::{operator, send, storages};
@@ -77,6 +79,27 @@ async fn letter_from_before_a_redrive_is_no_death_of_its_job_also_after_the_prev
     run_paused(&storage, || Err(JobError::dead_letter("row 17 is locked"))).await;
     let redriven = admin.redrive(QUEUE).plan(plan).run().await.unwrap();
     assert_eq!((redriven.count, redriven.copies), (1, 0));
+    run_paused(&storage, || Ok(())).await;
+    let outcome = admin.outcome_of(&redriven).await.unwrap();
+    assert_eq!((outcome.ended, outcome.dead_again.len()), (1, 0), "{outcome:?}");
+}
+
+// review 34, admin B1: a canary stopped at the letters of jobs that an earlier redrive had put back twice.
+#[tokio::test(start_paused = true)]
+async fn letter_of_an_earlier_redrive_is_no_death_of_its_job() {
+    let faulty = Faulty::quiet(&in_memory());
+    let storage = faulty.storage();
+    let admin = operator(&storage);
+    send(&admin, QUEUE, ["0".to_owned()]).await;
+    run_paused(&storage, || Err(JobError::dead_letter("row 17 is locked"))).await;
+    faulty.plan(Operation::Put, 1, Fault::DropAnswer(StoreErrorKind::Unavailable));
+    let _ = admin.redrive(QUEUE).filter(DeadLetterFilter::all()).run().await.unwrap();
+    run_paused(&storage, || Err(JobError::dead_letter("row 17 is locked"))).await;
+    // Of the two letters of the job, it takes one, as a canary does.
+    let redriven = admin.redrive(QUEUE).filter(DeadLetterFilter::all()).limit(1).run().await.unwrap();
+    assert_eq!(redriven.count, 1);
+    let letters = admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap();
+    assert_eq!(letters.matching, 1, "the other letter stays");
     run_paused(&storage, || Ok(())).await;
     let outcome = admin.outcome_of(&redriven).await.unwrap();
     assert_eq!((outcome.ended, outcome.dead_again.len()), (1, 0), "{outcome:?}");
