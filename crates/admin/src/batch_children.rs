@@ -54,10 +54,15 @@ pub(super) struct FoundChildren {
 }
 
 impl FoundChildren {
-    /// Adds the jobs that are children of the batch, in the place of their state.
+    /// Adds the jobs that are children of the batch, in the place of their state. A dead letter stays in its
+    /// place, because the record of a worker may be older.
     fn add(&mut self, batch: &str, jobs: impl IntoIterator<Item = RawJob>) {
         for job in jobs {
             let Some(index) = job.batch.filter(|of| of.id == batch).and_then(|of| of.index) else { continue };
+            let found = self.places.get(&index).map(|child| child.place);
+            if job.state == JobState::Running && found == Some(JobState::Dead.name()) {
+                continue;
+            }
             let child = OpenChild {
                 index,
                 job: job.id,
@@ -127,9 +132,9 @@ impl Admin {
         let running = found.workers.iter().flat_map(|worker| &worker.record.running);
         let mut running: Vec<_> = running.map(RawJob::of_run).collect();
         Memberships::default().prove(&self.storage, &mut running, Some(id)).await?;
+        // Before the search, which looks for those that are missing.
+        found.add(id, running);
         if self.has_index() {
-            // Before the search, which looks for those that are missing.
-            found.add(id, running.iter().cloned());
             let (was_exact, queues) = (found.dead_is_exact, found.seen_first(queues));
             let search = async {
                 self.search_children(id, batch, &queues, &mut found).await;
@@ -140,7 +145,6 @@ impl Admin {
                 found.dead_is_exact = was_exact;
             }
         }
-        found.add(id, running);
         Ok(found)
     }
 

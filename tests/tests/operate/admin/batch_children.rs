@@ -113,3 +113,31 @@ async fn children_in_the_records_of_workers_cost_no_search() {
         () = looking => {}
     }
 }
+
+// review 34, admin C8: the page of the batch lacked the dead letter until the worker wrote its next record.
+#[tokio::test(start_paused = true)]
+async fn child_that_died_since_its_worker_wrote_its_record_is_dead() {
+    let storage = in_memory();
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send(&task("dies")).await.unwrap();
+    batch.then(&task("join")).await.unwrap();
+    let handler = async |_: Task| {
+        after(25).await;
+        Err::<(), _>(JobError::dead_letter("tile is missing"))
+    };
+    let running = present(&storage).handle(handler).build().unwrap().run_until(after(100_000));
+    let looking = async {
+        let admin = operator(&storage);
+        for (seconds, place) in [(20, "running"), (8, "dead")] {
+            after(seconds).await;
+            let workers = admin.workers().await.unwrap();
+            assert_eq!(workers[0].record.running.len(), 1, "the record has the job");
+            assert_eq!(admin.batch("mosaic").await.unwrap().open[0].place, place);
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = running => panic!("the worker runs on"),
+        () = looking => {}
+    }
+}
