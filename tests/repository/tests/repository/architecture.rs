@@ -211,16 +211,18 @@ fn queues_are_created_in_one_place() {
     let files = folders.into_iter().flat_map(|folder| rust_files(&root().join(folder).join("src")));
     let creates = |file: &PathBuf| {
         let text = fs::read_to_string(file).unwrap();
-        let code = text.split("#[cfg(test)]").next().unwrap();
+        let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
         let mut lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
-        lines.any(|line| line.contains(".create_queue(") && line.contains("Metadata"))
+        lines.any(|line| line.contains(".create_queue(") || line.contains("::create_queue("))
     };
     let is_test = |file: &PathBuf| {
         let mut parts = file.strip_prefix(root()).unwrap().iter();
         parts.any(|part| part == "tests" || part == "tests.rs")
     };
     let creating: Vec<PathBuf> = files.filter(|file| creates(file) && !is_test(file)).collect();
-    assert_eq!(creating, [source().join("queue_core/open.rs")]);
+    // The dashboard calls the method of the operator, which uses the first.
+    let allowed = ["jobqueue/src/queue_core/open.rs", "crates/dashboard/src/browser/pages/queue.rs"];
+    assert_eq!(creating, allowed.map(|file| root().join(file)));
 }
 
 /// The published crates that run in no simulated world.
