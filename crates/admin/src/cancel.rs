@@ -116,9 +116,9 @@ impl Admin {
     ///
     /// # Errors
     /// As [`cancel`](Self::cancel), and [`Invalid`](ErrorKind::Invalid) for a plan of another storage. The
-    /// call ends when three requests in a row have failed. If some were made, the text says how many; the
-    /// plan can be executed again. [`Conflict`](ErrorKind::Conflict) if the token of
-    /// [`stop_when`](Self::stop_when) fired before all were made.
+    /// call ends when three requests in a row have failed. If some were made, the text says how many, and if
+    /// no worker was notified of them; the plan can be executed again. [`Conflict`](ErrorKind::Conflict) if
+    /// the token of [`stop_when`](Self::stop_when) fired before all were made.
     ///
     /// # Cancel safety
     /// If the future is dropped, some requests may be made, and no worker may be notified of them.
@@ -135,17 +135,21 @@ impl Admin {
                 None => Ok(0),
                 Some(wait) => self.notify(plan, wait).await,
             };
-            let text = match failure {
+            let mut text = match failure {
                 Some(_) => format!(
                     "{made} of {all} jobs: their cancellation was requested; for {} it may not be",
                     all - made
                 ),
-                None => "the cancellation was requested, but workers that run were not notified".to_owned(),
+                None => "the cancellation was requested".to_owned(),
             };
-            let half_done = |error: Error| Error::new(error.kind(), text).with_source(error);
+            if notified.is_err() {
+                text.push_str("; workers that run were not notified");
+            }
             match (failure, notified) {
                 (Some(error), _) if all == 1 => Err(error),
-                (Some(error), _) | (None, Err(error)) => Err(half_done(error)),
+                (Some(error), _) | (None, Err(error)) => {
+                    Err(Error::new(error.kind(), text).with_source(error))
+                }
                 (None, Ok(workers)) => {
                     Ok(CancelReport { jobs: plan.jobs.clone(), workers, complete: plan.complete })
                 }

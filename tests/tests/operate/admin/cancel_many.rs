@@ -6,7 +6,7 @@ use std::time::Duration;
 use jobqueue::batch::{BatchSweepOptions, sweep_batches};
 use jobqueue::sharded::Sharded;
 use jobqueue::storage::{Operation, PutMessage, StoreErrorKind};
-use jobqueue::{Context, ErrorKind, JobError, SendOptions, Storage};
+use jobqueue::{Context, Error, ErrorKind, JobError, SendOptions, Storage};
 use jobqueue_admin::{AccessLevel, CancelPlan, DeadLetterFilter, JobFilter, JobReference};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task};
@@ -255,11 +255,8 @@ async fn empty_selection_is_refused_and_half_a_cancellation_says_so() {
     assert_eq!(report.jobs, plan.jobs);
 }
 
-// review 32, B1: the requests made before a stop stood for 30 days, and no running worker read them.
-#[tokio::test(start_paused = true)]
-async fn workers_are_notified_of_the_requests_made_before_a_stop() {
-    // Quiet: the stop shall be the only disturbance.
-    let faulty = Faulty::quiet(&in_memory());
+/// Cancels 40 jobs. A stop ends this after the first requests.
+async fn cancel_until_a_stop(faulty: &Faulty) -> Error {
     let stop = CancellationToken::new();
     let fired = stop.clone();
     faulty.on(Operation::PutBlob, move |_| {
@@ -268,11 +265,30 @@ async fn workers_are_notified_of_the_requests_made_before_a_stop() {
     });
     let jobs = (0..40).map(|number| JobReference::new("tasks", number.to_string()));
     let admin = operator(&faulty.storage()).stop_when(stop);
-    let error = admin.cancel_all(&CancelPlan::of_jobs(jobs)).await.unwrap_err();
+    admin.cancel_all(&CancelPlan::of_jobs(jobs)).await.unwrap_err()
+}
+
+// review 32, B1: the requests made before a stop stood for 30 days, and no running worker read them.
+#[tokio::test(start_paused = true)]
+async fn workers_are_notified_of_the_requests_made_before_a_stop() {
+    // Quiet: the stop shall be the only disturbance.
+    let faulty = Faulty::quiet(&in_memory());
+    let error = cancel_until_a_stop(&faulty).await;
     assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert!(!error.to_string().contains("not notified"), "{error:?}");
     let made: u64 = error.to_string().split(' ').next().unwrap().parse().unwrap();
     assert!((1..=16).contains(&made), "{error:?}");
     assert!(faulty.calls_of(Operation::ListBlobs) > 0, "no worker is notified: {error:?}");
+}
+
+// review 34, admin C5: the text was that of workers who were notified.
+#[tokio::test(start_paused = true)]
+async fn stopped_cancellation_says_that_no_worker_was_notified() {
+    let faulty = Faulty::quiet(&in_memory());
+    faulty.plan_always(Operation::ListBlobs, Fault::Refuse(StoreErrorKind::Unauthorized));
+    let error = cancel_until_a_stop(&faulty).await;
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert!(error.to_string().ends_with("; workers that run were not notified"), "{error:?}");
 }
 
 #[tokio::test(start_paused = true)]
