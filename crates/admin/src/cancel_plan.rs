@@ -150,6 +150,7 @@ impl Admin {
         found: &mut BTreeSet<JobReference>,
     ) -> Result<bool, Error> {
         let most = if self.has_log() { MAX_SEARCHED_FOR_JOB } else { MAX_SEARCHED };
+        let filter = &filter.clone().limit(PAGE_SIZE as usize);
         for search in 0..MAX_SEARCHES {
             let (known, mut all) = (found.len(), true);
             for state in self.searched_states() {

@@ -247,8 +247,9 @@ impl Admin {
     }
 
     /// Passes the jobs of one state that a filter selects to `take`, page by page, so that not all payloads
-    /// are kept, until `take` returns false. Each page costs a request, and another if the filter names a
-    /// batch and a job claims to be its child. Returns whether these are all jobs.
+    /// are kept, until `take` returns false. A page of a log ends at the filter's limit, and otherwise at
+    /// 1,000. Each page costs a request, and another if the filter names a batch and a job claims to be its
+    /// child. Returns whether these are all jobs.
     pub(super) async fn each_page(
         &self,
         queue: &str,
@@ -258,7 +259,8 @@ impl Admin {
     ) -> Result<bool, Error> {
         let state: Option<JobState> = state.into();
         let mut is_partial = false;
-        let mut filter = filter.clone().limit(PAGE_SIZE as usize).from(None);
+        let limit = filter.limit.unwrap_or(PAGE_SIZE as usize);
+        let mut filter = filter.clone().limit(limit).from(None);
         loop {
             let page = self.find_jobs(queue, state, &filter, PAGE_SIZE as usize).await?;
             is_partial |= page.partial;

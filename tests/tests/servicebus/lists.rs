@@ -70,6 +70,28 @@ async fn job_behind_others_is_found_by_its_id() {
     assert!(unknown.reasons.iter().any(|reason| reason.code == "not_found"), "{unknown:?}");
 }
 
+// It read on behind the job, as far as two seconds reach.
+#[tokio::test]
+async fn search_for_a_job_ends_at_the_page_that_has_it() {
+    let bench = Bench::new();
+    let queue = bench.storage.queue::<Work>().await.unwrap();
+    queue.send(&work("first")).id("first").delay(MINUTE).await.unwrap();
+    bench.put_delayed(150).await;
+    queue.send(&work("last")).id("last").delay(MINUTE).await.unwrap();
+    let admin = admin(&bench);
+    let peeks = || bench.emulator.calls("peek-message", "work", 0);
+    let cost = async |id: &str| {
+        let before = peeks();
+        let found = admin.explain(&JobReference::new("work", id)).await.unwrap();
+        assert_eq!(found.place, JobPlace::Delayed, "{found:?}");
+        peeks() - before
+    };
+    // The first peek passes the delayed messages, and later ones begin behind them.
+    cost("first").await;
+    let (first, last) = (cost("first").await, cost("last").await);
+    assert_eq!(first + 2, last);
+}
+
 #[tokio::test]
 async fn page_of_a_list_costs_two_peeks_at_most() {
     let bench = Bench::new();
