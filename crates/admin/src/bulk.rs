@@ -207,8 +207,8 @@ impl<'a> Bulk<'a> {
         let seen = self.seen.get_or_insert_with(|| letters.none_seen());
         let listeners = PassListeners { of_letters: &mut report_letter, of_copies: &mut report_copy };
         let report = letters.pass_reporting_copies(seen, &options, action, listeners).await?;
-        let stopped = self.admin.stop.is_cancelled().then(|| "it was stopped by a request".to_owned());
-        let mut report = BulkReport::of(self.queue.clone(), report, reported, self.dry_run, stopped);
+        let mut report = BulkReport::of(self.queue.clone(), report, reported, self.dry_run);
+        report.received = seen.received;
         (report.errors, report.ungrouped) = errors.finish();
         report.storage = Some(self.admin.storage().description().to_owned());
         if counts_children {

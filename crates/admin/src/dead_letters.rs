@@ -330,8 +330,7 @@ impl Admin {
             let report = letters.pass(&options, PassAction::Report, &mut |letter| found.add(letter)).await?;
             Memberships::default().prove(&self.storage, &mut found.letters, None).await?;
             let looked_at = found.matching + report.copies + report.left;
-            let is_over = report.stopped.is_some() || self.stop.is_cancelled();
-            let page = found.page(looked_at, report.unseen == Some(0) && !is_over);
+            let page = found.page(looked_at, report.unseen == Some(0) && report.stopped.is_none());
             Ok(DeadLetterPage { stopped: report.stopped, ..page })
         };
         let summary = |page: &DeadLetterPage| format!("looked at {} dead letters", page.looked_at);

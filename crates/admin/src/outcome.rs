@@ -328,8 +328,7 @@ impl Admin {
         }
         let options = DeadLetterOptions::new().stop(self.stop.clone());
         let report = dead.pass(&options, PassAction::Report, &mut |letter| search.found_dead(letter)).await?;
-        let is_over = report.stopped.is_some() || self.stop.is_cancelled();
-        search.hidden_letters = report.unseen != Some(0) || is_over;
+        search.hidden_letters = report.unseen != Some(0) || report.stopped.is_some();
         search.sees_all &= !search.hidden_letters;
         Ok(search)
     }

@@ -192,20 +192,9 @@ impl BulkReport {
         report: RedriveReport,
         letters: Vec<PlannedLetter>,
         dry_run: bool,
-        stopped: Option<String>,
     ) -> Self {
-        let RedriveReport {
-            skipped,
-            left,
-            newer,
-            copies,
-            payloads_left,
-            unseen,
-            began,
-            received,
-            stopped: failed,
-            ..
-        } = report;
+        let RedriveReport { skipped, left, newer, copies, payloads_left, unseen, began, stopped, .. } =
+            report;
         let maybe_changed = skipped.iter().filter(|skipped| skipped.maybe_moved);
         let maybe_changed = maybe_changed
             .map(|skipped| JobReference::new(&queue, &skipped.id).with_source(&skipped.source))
@@ -229,10 +218,9 @@ impl BulkReport {
             left,
             newer,
             unseen,
-            stopped: failed.or(stopped),
+            stopped,
             letters,
             maybe_changed,
-            received,
             ..Self::default()
         }
     }

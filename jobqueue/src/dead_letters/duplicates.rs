@@ -25,6 +25,8 @@ pub struct SeenLetters {
     /// message, another worker stores the letter again. A storage that moves messages to its own dead letters
     /// makes no copies.
     may_have_copies: bool,
+    /// The time at which the first pass received its first letters, by the storage's clock.
+    pub received: Option<SystemTime>,
     deaths: HashSet<DeathOf>,
     /// The jobs that are in their queue again, with the least fence base of the message that was put there.
     put_back: HashMap<LetterKey, u64>,
@@ -32,7 +34,7 @@ pub struct SeenLetters {
 
 impl SeenLetters {
     pub(crate) fn new(may_have_copies: bool) -> Self {
-        Self { may_have_copies, deaths: HashSet::new(), put_back: HashMap::new() }
+        Self { may_have_copies, received: None, deaths: HashSet::new(), put_back: HashMap::new() }
     }
 
     /// Returns the role of a letter. A job that the pass has put back may be dead-lettered again immediately.

@@ -137,13 +137,10 @@ pub struct RedriveReport {
     /// The time at which the pass began, by the storage's clock; `None` if there was no dead letter. Letters
     /// that arrived later were ignored.
     pub began: Option<SystemTime>,
-    /// The time at which the pass received its first dead letters, by the storage's clock; `None` if there
-    /// was no dead letter. It is later than [`began`](Self::began) if
-    /// [`before`](DeadLetterOptions::before) was set to an earlier time.
-    pub received: Option<SystemTime>,
-    /// The cause, if the redrive ended early or may have missed dead letters: the storage failed several
-    /// times in a row, a part of it did not answer, the answer to a request was lost, or the first dead
-    /// letters became visible again before all were read.
+    /// The cause, if the redrive ended early or may have missed dead letters: it was
+    /// [stopped](DeadLetterOptions::stop) before it had met all that it was to take, the storage failed
+    /// several times in a row, a part of it did not answer, the answer to a request was lost, or the first
+    /// dead letters became visible again before all were read.
     pub stopped: Option<String>,
 }
 
@@ -164,9 +161,10 @@ pub struct PurgeReport {
     pub payloads_left: u64,
     /// As in [`RedriveReport`].
     pub unseen: Option<u64>,
-    /// The cause, if the purge ended early or may have missed dead letters: the storage failed several times
-    /// in a row, a part of it did not answer, the answer to a request was lost, or the first dead letters
-    /// became visible again before all were read.
+    /// The cause, if the purge ended early or may have missed dead letters: it was
+    /// [stopped](DeadLetterOptions::stop) before it had met all that it was to take, the storage failed
+    /// several times in a row, a part of it did not answer, the answer to a request was lost, or the first
+    /// dead letters became visible again before all were read.
     pub stopped: Option<String>,
 }
 

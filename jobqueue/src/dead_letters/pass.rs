@@ -36,6 +36,8 @@ const MAX_THROTTLE_WAIT: Duration = Duration::from_secs(60);
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The reason if the first letters became visible again before the last letter was seen.
 pub(super) const TOO_MANY_LETTERS: &str = "more dead letters than can be read while the first are held, so some may not have been met; redrive or purge some first";
+/// The reason if the pass ended because its [stop](DeadLetterOptions::stop) fired.
+const STOPPED: &str = "it was stopped by a request";
 /// The reason if a request for letters failed and may have leased some.
 const ANSWER_LOST: &str =
     "a request for dead letters failed and may have hidden some for up to 10 minutes; try again then";
@@ -109,7 +111,7 @@ impl DeadLetterQueue {
         let max_new_pages = self.max_new_pages(pass.options).await?;
         let mut pauses = RESCAN_SECONDS.iter();
         while !pass.is_over() {
-            let (requested, received) = self.next_page(pass).await?;
+            let Some((requested, received)) = self.next_page(pass).await? else { break };
             let Received { messages: page, is_uncertain, is_partial, .. } = received;
             if let Some(first) = page.first() {
                 // A granted time counts from the request, and may be too long by the way of the answer: letters
@@ -118,7 +120,7 @@ impl DeadLetterQueue {
                 let rest = first.granted.map_or(LETTER_LEASE, rest_of);
                 pass.now = Some(first.next_visible.checked_sub(rest).unwrap_or(first.inserted));
                 pass.began = pass.began.or(pass.now);
-                pass.report.received = pass.report.received.or(pass.now);
+                pass.seen.received = pass.seen.received.or(pass.now);
             }
             // With many letters, the first may become visible again before the last was read, and be returned
             // before it: storages promise no order. So the pass ends at an empty page, or after as many known
@@ -150,6 +152,9 @@ impl DeadLetterQueue {
                 }
                 return Ok(pass.answer_lost.then_some(ANSWER_LOST));
             }
+        }
+        if pass.remaining() > 0 {
+            pass.report.stopped.get_or_insert_with(|| STOPPED.to_owned());
         }
         Ok(None)
     }
@@ -186,28 +191,28 @@ impl DeadLetterQueue {
         picked.into_iter().for_each(|held| pass.leave(held.message));
     }
 
-    /// Leases a page. Also returns the time of the request that leased it. Records whether a failed request
-    /// may have leased letters.
-    async fn next_page(&self, pass: &mut Pass<'_>) -> Result<(Instant, Received), Error> {
+    /// Leases a page. Also returns the time of the request that leased it; `None` if the pass was stopped
+    /// before. Records whether a failed request may have leased letters.
+    async fn next_page(&self, pass: &mut Pass<'_>) -> Result<Option<(Instant, Received)>, Error> {
         let ready = timeout(MAX_THROTTLE_WAIT, self.core.storage.throttle().until_ready());
         let stop = pass.options.stop.clone().unwrap_or_default();
         if stop.run_until_cancelled(ready).await.is_none() {
-            return Ok((Instant::now(), Received::default()));
+            return Ok(None);
         }
         let mut tries = Tries::until(self.core.runtime(), Instant::now() + PAGE_REQUEST_TIMEOUT, 2, 2);
         loop {
             let requested = Instant::now();
             match self.core.store().get(&self.name, GetMessages::new(MAX_MESSAGES, LETTER_LEASE)).await {
-                Ok(received) => return Ok((requested, received)),
+                Ok(received) => return Ok(Some((requested, received))),
                 Err(e) if e.kind() == StoreErrorKind::QueueNotFound => {
-                    return Ok((requested, Received::default()));
+                    return Ok(Some((requested, Received::default())));
                 }
                 Err(e) => {
                     let again = stop.run_until_cancelled(tries.failed(e)).await;
                     pass.answer_lost |= tries.is_in_doubt();
                     match again {
                         Some(again) => again?,
-                        None => return Ok((requested, Received::default())),
+                        None => return Ok(None),
                     }
                 }
             }

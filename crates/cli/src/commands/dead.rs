@@ -212,7 +212,7 @@ async fn search(
         Some(limit) => {
             let page =
                 session.admin.stop_when(stop.clone()).search_dead_letters(queue, filter, limit).await?;
-            if stop.is_cancelled() {
+            if stop.is_cancelled() && page.stopped.is_some() {
                 let text = format!("interrupted after {} dead letters; all are back", page.looked_at);
                 return Err(Failure::Interrupted(text));
             }

@@ -12,6 +12,7 @@ use jobqueue_admin::{Admin, DeadLetterFilter, DeadLetterPlan, JobReference, RawS
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use crate::admin::support::{operator, send, storages};
 
@@ -32,6 +33,21 @@ fn numbered(jobs: std::ops::Range<u32>) -> impl Iterator<Item = String> {
 
 async fn dead(admin: &Admin) -> u64 {
     admin.queue(QUEUE).await.unwrap().dead_letters.unwrap()
+}
+
+// `dead redrive --dry-run` wrote no plan, although the preview had met all.
+#[tokio::test(start_paused = true)]
+async fn preview_that_has_met_all_is_complete_although_it_is_stopped() {
+    let storage = in_memory();
+    let _ = die(&storage, numbered(0..5)).await;
+    for (limit, is_complete) in [(1, true), (4, false)] {
+        let stop = CancellationToken::new();
+        let admin = operator(&storage).stop_when(stop.clone());
+        let preview = admin.redrive(QUEUE).filter(DeadLetterFilter::all()).limit(limit).dry_run(true);
+        let preview = preview.on_progress(|_| stop.cancel()).run().await.unwrap();
+        assert_eq!(preview.complete, is_complete, "{preview:?}");
+        assert_eq!(preview.stopped.is_none(), is_complete, "{preview:?}");
+    }
 }
 
 // D1
