@@ -9,11 +9,13 @@ use jobqueue::dead_letters::{DeadLetter, DeadLetterOptions};
 use jobqueue::storage::{MAX_MESSAGES, QueueName};
 use jobqueue::{Error, ErrorKind};
 use jobqueue_message::envelope::{Parsed, Payload, parse};
+use tokio::time::Instant;
 
 use super::errors::fingerprint;
 use super::event::ActionTarget;
 use super::found_letters::{DeadLetterPage, FoundLetters};
 use super::jobs::MAX_SEARCHED_FOR_JOB;
+use super::listed::LOG_SEARCH_TIME;
 use super::membership::Memberships;
 use super::text::{condition, exact_duration};
 use super::{Action, Admin};
@@ -263,8 +265,8 @@ impl Admin {
     /// [ids](DeadLetterFilter::ids), have no further page.
     ///
     /// A page without conditions ends once it lists 32 letters, and one with conditions once 32 match or about
-    /// 1,000 are examined, or 10,000 if none of these matches. They are read 100 at a time. A copy of a letter
-    /// that was read before is listed again.
+    /// 1,000 are examined, or 10,000 if none of these matches; on Service Bus also after two seconds. They are
+    /// read 100 at a time. A copy of a letter that was read before is listed again.
     ///
     /// # Errors
     /// As [`dead_letters`](Self::dead_letters), and [`Invalid`](ErrorKind::Invalid) if no page ended where
@@ -286,7 +288,7 @@ impl Admin {
         let now = self.now_for(queue, filter).await?;
         let size = if filter.has_conditions() { FILTERED_PAGE } else { MAX_MESSAGES };
         let count = if from.is_none() { letters.known_count().await? } else { None };
-        let mut found = FoundLetters::new(queue, usize::MAX);
+        let (begun, mut found) = (Instant::now(), FoundLetters::new(queue, usize::MAX));
         let (mut looked_at, mut next) = (0, from.map(str::to_owned));
         loop {
             let page = letters.page(next.as_deref(), size).await?;
@@ -295,7 +297,8 @@ impl Admin {
             selected.for_each(|letter| found.add(letter));
             next = page.next;
             let max_examined = if found.matching > 0 { MAX_EXAMINED } else { MAX_SEARCHED_FOR_JOB as u64 };
-            if next.is_none() || found.matching >= u64::from(MAX_MESSAGES) || looked_at >= max_examined {
+            let is_over = looked_at >= max_examined || self.has_log() && begun.elapsed() >= LOG_SEARCH_TIME;
+            if next.is_none() || found.matching >= u64::from(MAX_MESSAGES) || is_over {
                 break;
             }
         }

@@ -1,15 +1,13 @@
 //! Pages of messages, from the index of a storage or from its log.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
+pub(super) use jobqueue::__internals::LOG_SEARCH_TIME;
 use jobqueue::storage::{LogPage, LoggedState, MessagePage, PeekedMessage, QueueName, StoreErrorKind};
 use jobqueue::{Error, ErrorKind};
 
 use super::queues::not_found;
 use super::{Admin, JobState};
-
-/// The time after which a search of a log ends. Its storage reads at most a few hundred messages a second.
-pub(super) const LOG_SEARCH_TIME: Duration = Duration::from_secs(2);
 
 const HIDES_LEASES: &str = "this storage does not show which jobs run: list the waiting jobs, among which they are, or the workers with their jobs";
 const SHOWS_ONE_STATE: &str = "this storage shows the jobs of one state at a time";

@@ -19,8 +19,8 @@ use crate::storage::{
 /// The number of letters that a search reads at once.
 const PAGE: u32 = 1_000;
 /// The time after which a search of a [log](crate::storage::MessageLog) ends. Its storage reads at most a few
-/// hundred letters a second.
-const LOG_SEARCH_TIME: Duration = Duration::from_secs(2);
+/// hundred messages a second.
+pub const LOG_SEARCH_TIME: Duration = Duration::from_secs(2);
 /// The states of letters, in an order in which a search misses no letter that moves once. Another reader may
 /// put a letter back during the search, or receive it.
 const BY_STATE: [MessageState; 5] = [
