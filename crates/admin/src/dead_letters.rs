@@ -289,10 +289,11 @@ impl Admin {
         let size = if filter.has_conditions() { FILTERED_PAGE } else { MAX_MESSAGES };
         let count = if from.is_none() { letters.known_count().await? } else { None };
         let (begun, mut found) = (Instant::now(), FoundLetters::new(queue, usize::MAX));
-        let (mut looked_at, mut next) = (0, from.map(str::to_owned));
+        let (mut looked_at, mut is_partial, mut next) = (0, false, from.map(str::to_owned));
         loop {
             let page = letters.page(next.as_deref(), size).await?;
             looked_at += page.looked_at;
+            is_partial |= page.is_partial;
             let selected = page.letters.iter().filter(|letter| filter.selects(letter, now));
             selected.for_each(|letter| found.add(letter));
             next = page.next;
@@ -302,7 +303,7 @@ impl Admin {
                 break;
             }
         }
-        let complete = count.is_some_and(|count| looked_at >= count);
+        let complete = !is_partial && count.is_some_and(|count| looked_at >= count);
         let next = next.filter(|_| !complete);
         let mut page = DeadLetterPage { next, ..found.page(looked_at, complete) };
         Memberships::default().prove(&self.storage, &mut page.letters, None).await?;

@@ -152,7 +152,8 @@ pub struct JobPage {
     pub jobs: Vec<RawJob>,
     /// The position where the search stopped, if there may be more jobs: pass it to the next search.
     pub next: Option<String>,
-    /// True if the storage may have jobs that no search shows, as in a partitioned queue of Service Bus.
+    /// True if the storage may have jobs that no search shows, as in a partitioned queue of Service Bus, or
+    /// if a part of them could not be read, such as their blobs there.
     pub partial: bool,
 }
 

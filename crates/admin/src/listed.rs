@@ -29,7 +29,7 @@ pub(super) struct ListedPage {
     pub(super) messages: Vec<ListedMessage>,
     /// The end of the page, if there may be further messages.
     pub(super) next: Option<String>,
-    /// True if there may be messages that no page shows.
+    /// True if there may be messages that no page shows, or one could not be read as it is.
     pub(super) is_partial: bool,
 }
 

@@ -47,6 +47,8 @@ pub struct PeekedLetters {
     pub looked_at: u64,
     /// The end of these letters, if there may be more and the storage shows every message.
     pub next: Option<String>,
+    /// True if there may be letters that no page shows, or one could not be read as it is.
+    pub is_partial: bool,
 }
 
 /// The letters that a search has looked at.
@@ -63,7 +65,7 @@ pub struct SearchedLetters {
 struct ListedLetters {
     messages: Vec<PeekedMessage>,
     next: Option<String>,
-    /// True if there may be letters that no page shows.
+    /// As in [`PeekedLetters`].
     is_partial: bool,
 }
 
@@ -128,7 +130,7 @@ impl DeadLetterQueue {
             Err(e) => return Err(e.into()),
         };
         let letters = self.without_copies(page.messages.iter());
-        Ok(PeekedLetters { next: page.next, ..letters })
+        Ok(PeekedLetters { next: page.next, is_partial: page.is_partial, ..letters })
     }
 
     /// Returns messages of one state, or of all if the storage has a log. Returns `None` where the storage
@@ -158,7 +160,7 @@ impl DeadLetterQueue {
         let (mut seen, looked_at) = (HashSet::new(), messages.len() as u64);
         let letters = messages.map(|message| self.shown(message));
         let letters = letters.filter(|letter| letter.death.clone().is_none_or(|death| seen.insert(death)));
-        PeekedLetters { letters: letters.collect(), looked_at, next: None }
+        PeekedLetters { letters: letters.collect(), looked_at, next: None, is_partial: false }
     }
 
     /// Passes the letters to `select`, up to about `max` of each state of their messages, without changing

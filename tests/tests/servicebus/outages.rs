@@ -64,6 +64,27 @@ async fn busy_blobs_do_not_pause_the_queues() {
     assert_eq!(waited.try_iter().collect::<Vec<_>>(), [Duration::ZERO]);
 }
 
+// One of them made the whole list fail.
+#[tokio::test]
+async fn list_shows_messages_whose_blobs_cannot_be_read() {
+    let bench = Bench::with(json!({ "RequiresSession": true }), &[]);
+    // Quiet: the emulator is asked in real time.
+    let blobs = Faulty::quiet(&bench.blobs);
+    let storage = bench.over(&blobs);
+    let log = storage.queues().powers().log.clone().unwrap();
+    for number in 0..3 {
+        bench.put(PutMessage::new(number.to_string())).await.unwrap();
+    }
+    blobs.plan_always(Operation::GetBlob, Fault::Refuse(StoreErrorKind::Unavailable));
+    let page = log.logged(&bench.queue, None, None, 100).await.unwrap();
+    assert_eq!(page.messages.len(), 3);
+    assert!(page.is_partial, "{page:?}");
+    blobs.heal();
+    let page = log.logged(&bench.queue, None, None, 100).await.unwrap();
+    assert_eq!(page.messages.len(), 3);
+    assert!(!page.is_partial, "{page:?}");
+}
+
 #[tokio::test]
 async fn an_outage_of_the_blobs_costs_no_delivery_in_a_session() {
     let bench = Bench::with(json!({ "RequiresSession": true, "MaxDeliveryCount": 3 }), &[]);

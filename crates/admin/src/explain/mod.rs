@@ -146,9 +146,11 @@ impl Admin {
     /// certainly not there.
     async fn find_waiting(&self, found: &mut Explanation, queue: &QueueOverview) -> Result<bool, Error> {
         if !self.has_index() {
-            // A search of a long log may not reach the visible messages.
-            found.find_message(self.peek_without_batches(&found.job.queue).await?);
-            let is_empty = queue.length == Some(0);
+            // A search of a long log may not reach the visible messages. A peek fails for the blob of one of
+            // them, and the log does not.
+            let peeked = self.peek_without_batches(&found.job.queue).await;
+            let is_empty = peeked.is_ok() && queue.length == Some(0);
+            found.find_message(if self.has_log() { peeked.unwrap_or_default() } else { peeked? });
             if found.place != JobPlace::Unseen || is_empty || !self.has_log() {
                 return Ok(found.place == JobPlace::Unseen && is_empty);
             }

@@ -267,36 +267,63 @@ pub(super) async fn peek(
     Ok(found)
 }
 
-/// Returns a message with the data of its blob: for a dead letter the text that was saved for it, otherwise
-/// its delivery count and its text. Also returns the time until which the message is held, if it is.
-pub(super) async fn peeked(
+/// Returns a message with the data of its blob, and the time until which it is held, if it is.
+async fn peeked(
     queues: &ServiceBusQueues,
     queue: &QueueName,
     mut content: Content,
     is_in_session: bool,
 ) -> Result<(PeekedMessage, Option<SystemTime>), StoreError> {
-    replaced::count(&queues.queue_blobs, queue, &mut content).await?;
-    let mut held = HeldMessage::of(queue, &content, SystemTime::UNIX_EPOCH);
+    let held_until = add_saved(queues, queue, &mut content, is_in_session).await?;
+    Ok((content.into_peeked(Place::of(queue).is_dead_letters), held_until))
+}
+
+/// Adds the data of a message's blob: for a dead letter the text that was saved for it, otherwise its delivery
+/// count and its text. Returns the time until which the message is held, if it is.
+///
+/// # Errors
+/// The errors of the blob storage. The content is as the service returned it.
+pub(super) async fn add_saved(
+    queues: &ServiceBusQueues,
+    queue: &QueueName,
+    content: &mut Content,
+    is_in_session: bool,
+) -> Result<Option<SystemTime>, StoreError> {
+    replaced::count(&queues.queue_blobs, queue, content).await?;
+    let mut held = HeldMessage::of(queue, content, SystemTime::UNIX_EPOCH);
     if Place::of(queue).is_dead_letters {
-        let text = match content.letter {
-            Some(text) => Ok(text),
-            None => queues.queue_blobs.saved_text(&mut held).await?.map_or(content.text, |(text, _)| text),
-        };
-        let letter = PeekedMessage::new(held.id, text, content.delivered, content.inserted);
-        return Ok((letter.with_dead(content.cause).with_original_id(content.id), None));
+        if content.letter.is_none()
+            && let Some((text, _)) = queues.queue_blobs.saved_text(&mut held).await?
+        {
+            content.text = text;
+        }
+        return Ok(None);
     }
     // A message that is put back in a session, or checkpointed, is itself unchanged.
-    let mut held_until = None;
     let may_have_blob = is_in_session || content.delivered_here > 0 && queues.saves_texts(queue).await?;
-    if may_have_blob && let Some(saved) = queues.queue_blobs.read_saved(&held).await? {
-        held_until = saved.held_until(queues.links.clock.now());
-        // The service does not count deliveries that end with their session, and may not count those that end
-        // with their link.
-        content.delivered = content.delivered.max(saved.delivery);
-        content.text = saved.text.unwrap_or(content.text);
+    let saved = if may_have_blob { queues.queue_blobs.read_saved(&held).await? } else { None };
+    let Some(saved) = saved else { return Ok(None) };
+    let held_until = saved.held_until(queues.links.clock.now());
+    // The service does not count deliveries that end with their session, and may not count those that end
+    // with their link.
+    content.delivered = content.delivered.max(saved.delivery);
+    if let Some(text) = saved.text {
+        content.text = text;
     }
-    let message = PeekedMessage::new(content.id, content.text, content.delivered, content.inserted);
-    Ok((message.with_expires(content.expires), held_until))
+    Ok(held_until)
+}
+
+impl Content {
+    /// Returns the message as lists and peeks show it.
+    pub(super) fn into_peeked(self, is_dead: bool) -> PeekedMessage {
+        let id = self.port_id(is_dead);
+        if is_dead {
+            let text = self.letter.map_or(self.text, Ok);
+            let letter = PeekedMessage::new(id, text, self.delivered, self.inserted);
+            return letter.with_dead(self.cause).with_original_id(self.id);
+        }
+        PeekedMessage::new(id, self.text, self.delivered, self.inserted).with_expires(self.expires)
+    }
 }
 
 impl HeldMessage {

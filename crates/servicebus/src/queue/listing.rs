@@ -3,18 +3,18 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use futures_util::future::try_join_all;
-use tokio::time::sleep;
+use futures_util::{StreamExt as _, stream};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::super::error::Fault;
 use super::super::place::Place;
-use super::get::peeked;
+use super::get::add_saved;
 use super::manage::PAGE_SIZE;
 use super::message::{Content, is_of_partition};
 use super::{ServiceBusQueues, manage};
 use jobqueue_storage::rules::limits;
 use jobqueue_storage::{
-    LogPage, LoggedMessage, LoggedState, Operation, QueueName, StoreError, StoreErrorKind as Kind,
+    LogPage, LoggedMessage, LoggedState, Operation, QueueName, StoreError, StoreErrorKind as Kind, log,
 };
 
 const PEEK: &str = Operation::Peek.as_str();
@@ -22,6 +22,11 @@ const PEEK: &str = Operation::Peek.as_str();
 /// a thousand credits a second for all its operations, and each message that a peek returns costs one. The
 /// walks of a process together take half of them.
 const PAUSE_PER_MESSAGE: Duration = Duration::from_millis(2);
+/// The number of blobs of a page that are read concurrently.
+const CONCURRENT_READS: usize = 32;
+/// The time limit for the blobs of a page. Messages whose blobs are not read by then are listed as the service
+/// shows them.
+const BLOBS_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Returns a page of up to 100 messages, by two peeks at most. The service shows a locked message as active,
 /// so such messages are among the active ones.
@@ -29,6 +34,8 @@ const PAUSE_PER_MESSAGE: Duration = Duration::from_millis(2);
 /// A walk through the active messages begins at the first one that an earlier walk or peek of this process
 /// has found: no message before it can become active, because the service renumbers a delayed message when
 /// its delay is over.
+///
+/// A message whose blob cannot be read is listed as the service shows it, and the page is partial.
 pub(super) async fn page(
     queues: &ServiceBusQueues,
     queue: &QueueName,
@@ -50,7 +57,7 @@ pub(super) async fn page(
         sleep(PAUSE_PER_MESSAGE * size.unsigned_abs()).await;
     }
     let mut page = manage::peek(&node, start, size).await.map_err(failed)?;
-    let is_partial = is_of_partition(start)
+    let mut is_partial = is_of_partition(start)
         || page.iter().any(|content| is_of_partition(content.sequence))
         || page.is_empty() && behind.is_none() && is_partitioned(queues, queue).await;
     // A partitioned queue may answer with messages of another partition, and the walk must come to an end.
@@ -69,9 +76,12 @@ pub(super) async fn page(
     }
     let now = queues.links.clock.now();
     page.retain(|content| may_be(content, state, is_dead, now));
-    let reads = page.into_iter().map(|content| logged(queues, queue, content, in_sessions));
-    let mut messages = try_join_all(reads.collect::<Vec<_>>()).await?;
-    messages.retain(|logged| state.is_none_or(|state| logged.state == state));
+    let give_up = Instant::now() + BLOBS_TIMEOUT;
+    let reads = page.into_iter().map(|content| logged(queues, queue, content, in_sessions, give_up));
+    let reads = stream::iter(reads.collect::<Vec<_>>()).buffered(CONCURRENT_READS);
+    let (mut messages, are_read): (Vec<_>, Vec<_>) = reads.unzip().await;
+    is_partial |= are_read.contains(&false);
+    messages.retain(|logged: &LoggedMessage| state.is_none_or(|state| logged.state == state));
     Ok(LogPage::new(messages).with_next(next.map(|next| next.to_string())).with_partial(is_partial))
 }
 
@@ -103,24 +113,33 @@ fn may_be(content: &Content, state: Option<LoggedState>, is_dead: bool, now: Sys
     }
 }
 
-/// Returns a message with its state. A message that was put back is a scheduled copy with a count of
-/// deliveries, or is active and held by the time in its blob.
+/// Returns a message with its state, and whether the data of its blob could be read until `give_up`. A message
+/// that was put back is a scheduled copy with a count of deliveries, or is active and held by the time in its
+/// blob.
 async fn logged(
     queues: &ServiceBusQueues,
     queue: &QueueName,
-    content: Content,
+    mut content: Content,
     in_sessions: bool,
-) -> Result<LoggedMessage, StoreError> {
-    let scheduled = content.is_scheduled.then_some(content.scheduled_for);
-    let enqueued = content.enqueued;
-    let (message, held_until) = peeked(queues, queue, content, in_sessions && scheduled.is_none()).await?;
+    give_up: Instant,
+) -> (LoggedMessage, bool) {
+    let (scheduled, enqueued) = (content.is_scheduled.then_some(content.scheduled_for), content.enqueued);
+    let adding = add_saved(queues, queue, &mut content, in_sessions && scheduled.is_none());
+    let added = timeout_at(give_up, adding).await.unwrap_or_else(|_| {
+        Err(StoreError::new(Kind::Timeout, PEEK, queue).with_detail("the blobs do not answer"))
+    });
+    if let Err(error) = &added {
+        log::debug!(%queue, message = %content.id, %error, "a list shows a message without the data of its blob");
+    }
+    let (is_read, held_until) = (added.is_ok(), added.ok().flatten());
+    let message = content.into_peeked(Place::of(queue).is_dead_letters);
     let (state, due) = match (scheduled, held_until) {
         (Some(due), _) if message.dequeue_count > 0 => (LoggedState::BackingOff, due),
         (Some(due), _) => (LoggedState::Delayed, due),
         (None, Some(until)) => (LoggedState::BackingOff, Some(until)),
         (None, None) => (LoggedState::Active, Some(enqueued)),
     };
-    Ok(LoggedMessage::new(message, state, due))
+    (LoggedMessage::new(message, state, due), is_read)
 }
 
 #[cfg(test)]

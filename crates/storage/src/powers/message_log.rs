@@ -78,7 +78,8 @@ pub struct LogPage {
     /// The end of the page, if there may be further messages. Its text is like that of
     /// [`MessagePage::next`](super::MessagePage::next).
     pub next: Option<String>,
-    /// True if the queue may have messages that no page shows.
+    /// True if the queue may have messages that no page shows, or the state or the text of a message could
+    /// not be read.
     pub is_partial: bool,
 }
 
@@ -91,7 +92,7 @@ impl LogPage {
     setters! {
         /// Sets the end of the page.
         with_next(next from Option<String>);
-        /// Sets whether the queue may have messages that no page shows.
+        /// Sets whether the page [is partial](Self::is_partial).
         with_partial(is_partial: bool);
     }
 }
