@@ -264,9 +264,9 @@ impl Admin {
     /// [`next`](DeadLetterPage::next) is where the following page starts. Other storages, and a filter with
     /// [ids](DeadLetterFilter::ids), have no further page.
     ///
-    /// A page without conditions ends once it lists 32 letters, and one with conditions once 32 match or about
-    /// 1,000 are examined, or 10,000 if none of these matches; on Service Bus also after two seconds. They are
-    /// read 100 at a time. A copy of a letter that was read before is listed again.
+    /// A page without conditions ends once it lists 32 letters, and one with conditions once 32 match or
+    /// about 1,000 are examined, or 10,000 if none of these matches; on Service Bus also after two seconds.
+    /// They are read 100 at a time. A copy of a letter that was read before is listed again.
     ///
     /// # Errors
     /// As [`dead_letters`](Self::dead_letters), and [`Invalid`](ErrorKind::Invalid) if no page ended where

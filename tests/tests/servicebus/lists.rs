@@ -133,6 +133,24 @@ async fn list_of_a_partitioned_queue_says_that_it_may_be_partial() {
     assert!(!unknown.has_ended, "{unknown:?}");
 }
 
+// It was whole, unless the messages on its first page had the numbers of a partition.
+#[tokio::test]
+async fn list_of_a_queue_that_may_be_partitioned_may_be_partial() {
+    for has_jobs in [false, true] {
+        let bench = Bench::new();
+        if has_jobs {
+            bench.send_jobs(1).await;
+        }
+        bench.emulator.plant_with("http-get", "error", json!({ "status": 401, "times": null }));
+        let log = bench.store().powers().log.clone().unwrap();
+        let page = log.logged(&bench.queue, None, None, 100).await.unwrap();
+        assert_eq!(page.messages.len(), usize::from(has_jobs));
+        assert!(page.is_partial, "{page:?}");
+        let unknown = admin(&bench).explain(&JobReference::new("work", "unknown")).await.unwrap();
+        assert!(!unknown.has_ended, "{unknown:?}");
+    }
+}
+
 // The page ended after the first 32, and there was no other.
 #[tokio::test]
 async fn dead_letters_behind_the_first_32_are_listed() {

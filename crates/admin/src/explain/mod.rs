@@ -149,10 +149,9 @@ impl Admin {
             // A search of a long log may not reach the visible messages. A peek fails for the blob of one of
             // them, and the log does not.
             let peeked = self.peek_without_batches(&found.job.queue).await;
-            let is_empty = peeked.is_ok() && queue.length == Some(0);
             found.find_message(if self.has_log() { peeked.unwrap_or_default() } else { peeked? });
-            if found.place != JobPlace::Unseen || is_empty || !self.has_log() {
-                return Ok(found.place == JobPlace::Unseen && is_empty);
+            if found.place != JobPlace::Unseen || !self.has_log() {
+                return Ok(found.place == JobPlace::Unseen && queue.length == Some(0));
             }
         }
         let (name, filter) = (found.job.queue.clone(), JobFilter::of(&found.job));

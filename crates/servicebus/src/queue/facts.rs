@@ -22,7 +22,7 @@ const TEXTS_TIMEOUT: Duration = Duration::from_secs(10);
 /// the note checks it again.
 const NOTE_PERIOD: Duration = Duration::from_secs(3600);
 /// The pause before settings that could not be read are read again.
-const SETTINGS_PAUSE: Duration = Duration::from_secs(60);
+pub(super) const SETTINGS_PAUSE: Duration = Duration::from_secs(60);
 
 /// The facts about a queue and its dead letters, as far as this process has found them out.
 #[derive(Debug, Default)]

@@ -278,8 +278,8 @@ async fn peeked(
     Ok((content.into_peeked(Place::of(queue).is_dead_letters), held_until))
 }
 
-/// Adds the data of a message's blob: for a dead letter the text that was saved for it, otherwise its delivery
-/// count and its text. Returns the time until which the message is held, if it is.
+/// Adds the data of a message's blob: for a dead letter the text that was saved for it, otherwise its
+/// delivery count and its text. Returns the time until which the message is held, if it is.
 ///
 /// # Errors
 /// The errors of the blob storage. The content is as the service returned it.

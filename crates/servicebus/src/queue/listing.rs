@@ -24,8 +24,8 @@ const PEEK: &str = Operation::Peek.as_str();
 const PAUSE_PER_MESSAGE: Duration = Duration::from_millis(2);
 /// The number of blobs of a page that are read concurrently.
 const CONCURRENT_READS: usize = 32;
-/// The time limit for the blobs of a page. Messages whose blobs are not read by then are listed as the service
-/// shows them.
+/// The time limit for the blobs of a page. Messages whose blobs are not read by then are listed as the
+/// service shows them.
 const BLOBS_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Returns a page of up to 100 messages, by two peeks at most. The service shows a locked message as active,
@@ -57,13 +57,14 @@ pub(super) async fn page(
         sleep(PAUSE_PER_MESSAGE * size.unsigned_abs()).await;
     }
     let mut page = manage::peek(&node, start, size).await.map_err(failed)?;
-    let mut is_partial = is_of_partition(start)
-        || page.iter().any(|content| is_of_partition(content.sequence))
-        || page.is_empty() && behind.is_none() && is_partitioned(queues, queue).await;
+    let shows_partition =
+        is_of_partition(start) || page.iter().any(|content| is_of_partition(content.sequence));
+    // A partition may have the number 0.
+    let mut is_partial = shows_partition || queues.may_be_partitioned(queue).await;
     // A partitioned queue may answer with messages of another partition, and the walk must come to an end.
     page.retain(|content| content.sequence >= start);
     let mut next = page.iter().map(|content| content.sequence.saturating_add(1)).max();
-    if seeks_active && !is_partial {
+    if seeks_active && !shows_partition {
         let active = page.iter().find(|content| content.is_active).map(|content| content.sequence);
         node.walk_start.store(active.or(next).unwrap_or(start), Ordering::Relaxed);
     }
@@ -94,12 +95,6 @@ fn no_end(queue: &QueueName) -> StoreError {
     StoreError::new(Kind::InvalidInput, PEEK, queue).with_detail("no page ended there")
 }
 
-/// Returns whether the settings of a queue say that it is partitioned; false if they cannot be read.
-async fn is_partitioned(queues: &ServiceBusQueues, queue: &QueueName) -> bool {
-    let described = queues.describe(queue).await;
-    described.is_ok_and(|found| found.is_some_and(|description| description.is_partitioned))
-}
-
 /// Returns whether the list may have a message, without the data of its blob. Leaves out messages that have
 /// expired, and messages that another program has deferred: no worker receives these.
 fn may_be(content: &Content, state: Option<LoggedState>, is_dead: bool, now: SystemTime) -> bool {
@@ -113,9 +108,9 @@ fn may_be(content: &Content, state: Option<LoggedState>, is_dead: bool, now: Sys
     }
 }
 
-/// Returns a message with its state, and whether the data of its blob could be read until `give_up`. A message
-/// that was put back is a scheduled copy with a count of deliveries, or is active and held by the time in its
-/// blob.
+/// Returns a message with its state, and whether the data of its blob could be read until `give_up`. A
+/// message that was put back is a scheduled copy with a count of deliveries, or is active and held by the
+/// time in its blob.
 async fn logged(
     queues: &ServiceBusQueues,
     queue: &QueueName,

@@ -30,6 +30,7 @@ use futures_util::StreamExt as _;
 use tokio::time::Instant;
 
 use self::count::Count;
+use self::described::IsPartitioned;
 use self::facts::{Facts, SavesTexts};
 use self::receipt::Receipt;
 use self::requires_session::RequiresSession;
@@ -67,6 +68,8 @@ pub(super) struct ServiceBusQueues {
     facts: Arc<Mutex<HashMap<String, Facts>>>,
     /// True for the queues that require sessions.
     sessions: Arc<SingleFlightCache<RequiresSession>>,
+    /// True for the partitioned queues.
+    partitioned: Arc<SingleFlightCache<IsPartitioned>>,
     saves_texts: Arc<SingleFlightCache<SavesTexts>>,
     pools: Arc<Mutex<HashMap<QueueName, Arc<Pool>>>>,
     /// Held during the pauses of walks, so that all walks of a process share their credits.
@@ -89,6 +92,7 @@ impl ServiceBusQueues {
             held: Arc::default(),
             facts: Arc::default(),
             sessions: Arc::default(),
+            partitioned: Arc::default(),
             saves_texts: Arc::default(),
             pools: Arc::default(),
             pace: Arc::default(),
@@ -303,6 +307,7 @@ impl Detach<dyn QueueStore> for ServiceBusQueues {
             held: Arc::clone(&self.held),
             facts: Arc::clone(&self.facts),
             sessions: Arc::clone(&self.sessions),
+            partitioned: Arc::clone(&self.partitioned),
             saves_texts: Arc::clone(&self.saves_texts),
             pools: Arc::default(),
             pace: Arc::clone(&self.pace),

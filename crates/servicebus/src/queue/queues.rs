@@ -87,6 +87,7 @@ pub(super) async fn delete(queues: &ServiceBusQueues, queue: &QueueName) -> Resu
     }
     lock(&queues.facts).remove(queue.as_str());
     queues.sessions.forget(queue.as_str());
+    queues.partitioned.forget(queue.as_str());
     queues.counts.forget(queue.as_str());
     if let Ok(dead) = queue.dead_letter() {
         queues.counts.forget(dead.as_str());

@@ -93,11 +93,12 @@ impl ServiceBusQueues {
         }
     }
 
-    /// Makes the next operation find out again whether the queue requires sessions, and whether it has
+    /// Makes the next operation find out again whether the queue requires sessions, is partitioned, and has
     /// transactions, because it may have been recreated. Held sessions stay: if the queue was recreated,
     /// their links report that.
     pub(super) fn forget_sessions(&self, queue: &QueueName) {
         self.sessions.invalidate(Place::of(queue).queue);
+        self.partitioned.invalidate(Place::of(queue).queue);
         self.facts(queue, |facts| facts.lacks_transactions = false);
     }
 }
