@@ -103,7 +103,9 @@ pub(crate) async fn run(
         let what = if page.next.is_some() { "jobs so far" } else { "jobs" };
         let printed = global.output.page(&page, &page.jobs, what, || rows(COLUMNS, &page.jobs));
         if page.partial {
-            say("the queue may have jobs that are not shown: it may be partitioned, or a part of it could not be read");
+            say(
+                "the queue may have jobs that are not shown: it may be partitioned, or a part of it could not be read",
+            );
         }
         let Some(next) = &page.next else { return printed };
         say(&format!("there may be more: add --from {}", argument(next)));

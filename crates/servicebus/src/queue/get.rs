@@ -282,7 +282,7 @@ async fn peeked(
 /// delivery count and its text. Returns the time until which the message is held, if it is.
 ///
 /// # Errors
-/// The errors of the blob storage. The content is as the service returned it.
+/// The errors of the blob storage. The content lacks the data then.
 pub(super) async fn add_saved(
     queues: &ServiceBusQueues,
     queue: &QueueName,

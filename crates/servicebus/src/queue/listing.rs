@@ -80,9 +80,9 @@ pub(super) async fn page(
     let give_up = Instant::now() + BLOBS_TIMEOUT;
     let reads = page.into_iter().map(|content| logged(queues, queue, content, in_sessions, give_up));
     let reads = stream::iter(reads.collect::<Vec<_>>()).buffered(CONCURRENT_READS);
-    let (mut messages, are_read): (Vec<_>, Vec<_>) = reads.unzip().await;
+    let (mut messages, are_read): (Vec<LoggedMessage>, Vec<bool>) = reads.unzip().await;
     is_partial |= are_read.contains(&false);
-    messages.retain(|logged: &LoggedMessage| state.is_none_or(|state| logged.state == state));
+    messages.retain(|logged| state.is_none_or(|state| logged.state == state));
     Ok(LogPage::new(messages).with_next(next.map(|next| next.to_string())).with_partial(is_partial))
 }
 
