@@ -154,7 +154,8 @@ impl DeadLetterQueue {
             }
         }
         if pass.remaining() > 0 {
-            pass.report.stopped.get_or_insert_with(|| STOPPED.to_owned());
+            let why = if pass.answer_lost { ANSWER_LOST } else { STOPPED };
+            pass.report.stopped.get_or_insert_with(|| why.to_owned());
         }
         Ok(None)
     }
