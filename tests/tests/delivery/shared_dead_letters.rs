@@ -221,7 +221,7 @@ async fn list_counts_dead_letters_that_arrive_meanwhile() {
         delivery.dead_letter(Reason::REJECTED, "planted").await.unwrap();
     };
     refuse().await;
-    let slow = Faulty::quiet(&storage);
+    let slow = Faulty::new(&storage);
     slow.plan(Operation::Get, 2, Fault::DelayBefore(Duration::from_secs(60)));
     let dead_letters = slow.storage().queue::<Task>().await.unwrap().dead_letters().unwrap();
     let meanwhile = async {
