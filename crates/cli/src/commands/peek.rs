@@ -93,28 +93,12 @@ pub(crate) async fn run(
     arguments: PeekArguments,
     stop: &CancellationToken,
 ) -> Result<(), Failure> {
-    let PeekArguments { queue, deep, limit, state, selection } = arguments;
+    if let Some(state) = arguments.state {
+        return list(global, &arguments, state, stop).await;
+    }
+    let PeekArguments { queue, deep, limit, .. } = arguments;
     let limit = limit.get();
-    let mut jobs = if let Some(state) = state {
-        let session = Session::open(global, Need::Read).await?;
-        let filter = selection.filter(limit);
-        let search = async { Ok(session.admin.jobs(&queue, state.into(), &filter).await?) };
-        let page = or_stop(search, stop, "interrupted").await?;
-        let what = if page.next.is_some() { "jobs so far" } else { "jobs" };
-        let printed = global.output.page(&page, &page.jobs, what, || rows(COLUMNS, &page.jobs));
-        if page.partial {
-            say(
-                "the queue may have jobs that are not shown: it may be partitioned, or a part of it could not be read",
-            );
-        }
-        let Some(next) = &page.next else { return printed };
-        say(&format!("there may be more: add --from {}", argument(next)));
-        if page.jobs.len() >= limit {
-            return printed;
-        }
-        // A search ends after 100,000 messages, on Service Bus after some seconds, even without a result.
-        return first_failure(Err(Failure::Failed("the search did not reach all jobs".to_owned())), printed);
-    } else if deep && limit > MAX_INSPECTED {
+    let mut jobs = if deep && limit > MAX_INSPECTED {
         return Err(Failure::Usage(format!(
             "`peek --deep` holds all of its messages at once: at most {MAX_INSPECTED}"
         )));
@@ -144,6 +128,34 @@ pub(crate) async fn run(
     };
     jobs.truncate(limit);
     global.output.list(&jobs, "visible jobs", || rows(COLUMNS, &jobs))
+}
+
+/// Lists the jobs of a state.
+async fn list(
+    global: &Global,
+    arguments: &PeekArguments,
+    state: State,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    let (queue, limit) = (&arguments.queue, arguments.limit.get());
+    let filter = arguments.selection.filter(limit);
+    let session = Session::open(global, Need::Read).await?;
+    let search = async { Ok(session.admin.jobs(queue, state.into(), &filter).await?) };
+    let page = or_stop(search, stop, "interrupted").await?;
+    let what = if page.next.is_some() { "jobs so far" } else { "jobs" };
+    let printed = global.output.page(&page, &page.jobs, what, || rows(COLUMNS, &page.jobs));
+    if page.partial {
+        say(
+            "the queue may have jobs that are not shown: it may be partitioned, or a part of it could not be read",
+        );
+    }
+    let Some(next) = &page.next else { return printed };
+    say(&format!("there may be more: add --from {}", argument(next)));
+    if page.jobs.len() >= limit {
+        return printed;
+    }
+    // A search ends after 100,000 messages, on Service Bus after some seconds, even without a result.
+    first_failure(Err(Failure::Failed("the search did not reach all jobs".to_owned())), printed)
 }
 
 /// Returns a message if `--deep` received fewer messages than the length of the queue, or if that is unknown.
