@@ -134,7 +134,7 @@ async fn batch_that_another_job_has_sealed_is_logged() {
 #[message(queue = "tasks", kind = "task.spelt")]
 struct Spelt {}
 
-// newcomers 33 b, F2: once for each 100 children.
+// newcomers 33, b 2: once for each 100 children.
 #[tokio::test(start_paused = true)]
 async fn children_with_another_form_are_warned_of_once() {
     let (log, storage) = (log::record(), in_memory());

@@ -105,7 +105,7 @@ impl Drop for Served {
     }
 }
 
-// newcomers 33 a, F5
+// newcomers 33, a 5
 #[test]
 fn port_in_use_is_named_with_the_option_that_sets_another() {
     let sandbox = Sandbox::with_mails(0, 0);

@@ -5,6 +5,7 @@ use super::*;
 // review 34 b, B2: each page read all overlapping segments again, and came one segment further.
 #[tokio::test(start_paused = true)]
 async fn continued_search_reads_as_many_new_segments_as_old_ones() {
+    // Quiet: the planned delays are the only time that passes.
     let faulty = Faulty::quiet(&memory::open_on(Runtime::paused()));
     // 40 workers write at a time, and begin another segment twice.
     for number in 0..120 {

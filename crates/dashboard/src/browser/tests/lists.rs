@@ -230,7 +230,7 @@ async fn selected_dead_letters_are_purged_and_no_others() {
     }
 }
 
-// newcomers 33 c, F5: the page ended after 1,000 letters, of which none matched.
+// newcomers 33, c 5: the page ended after 1,000 letters, of which none matched.
 #[tokio::test]
 async fn first_page_of_a_filter_is_not_empty_if_it_matches_behind_the_first_letters() {
     let storage = filled().await;
@@ -260,7 +260,7 @@ async fn dead_letters_behind_the_first_are_on_the_next_page() {
     assert!(first.contains("There may be more than listed") && !first.contains("id=\"first\""), "{first}");
     let last = browser.page(&next("/queues/mails/dead", &first).unwrap()).await;
     assert!(!last.contains("There may be more than listed"), "{last}");
-    // newcomers 33 c, F4: no group is shown while all listed ones have one error.
+    // newcomers 33, c 4: no group is shown while all listed ones have one error.
     assert!(first.contains("with other errors. A preview counts all of them by error."), "{first}");
     assert!(last.contains("id=\"first\" href=\"../../queues/mails/dead\""), "{last}");
     let of_one = all_rows(&browser, "/queues/mails/dead?text=bob&kind=mail").await;

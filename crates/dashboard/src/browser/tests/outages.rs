@@ -108,7 +108,7 @@ async fn pages_have_the_figures_of_the_metrics() {
     assert_eq!(look.figures_of(look.queue("mails").unwrap()).as_ref(), Some(figures));
 }
 
-// newcomers 33 c, F2 and a, F3: while a process held SQLite's write lock, the pages said that no worker runs.
+// newcomers 33, c 2 and a 3: while a process held SQLite's write lock, the pages said that no worker runs.
 #[tokio::test(start_paused = true)]
 async fn workers_that_cannot_write_are_not_said_to_be_gone() {
     let storage = memory::open_on(Runtime::paused());
