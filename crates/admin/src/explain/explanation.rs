@@ -25,7 +25,8 @@ pub struct Explanation {
     pub has_ended: bool,
     /// A one-sentence summary.
     pub summary: String,
-    /// The message, if it waits or is dead.
+    /// The message, if it waits or is dead; also if it runs, if the storage
+    /// [shows which jobs run](crate::Admin::shows_running_jobs).
     pub message: Option<RawJob>,
     /// Its end, if it is in the history.
     pub ended: Option<HistoryRecord>,
@@ -38,8 +39,8 @@ pub struct Explanation {
     pub worker: Option<String>,
     /// The name of that worker, which lists of workers show.
     pub worker_name: Option<String>,
-    /// The seconds since that worker wrote the record that names the run, by the storage's clock. The job may
-    /// have ended since.
+    /// The seconds since that worker wrote the record that names the run, by the storage's clock. Unless the
+    /// storage [shows which jobs run](crate::Admin::shows_running_jobs), the job may have ended since.
     pub record_age_seconds: Option<f64>,
     /// The state of its cancellation.
     pub cancellation: Cancellation,

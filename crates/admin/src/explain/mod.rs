@@ -76,11 +76,8 @@ impl Admin {
         let BlobReadings { workers, now, sees_workers, cancellation, unread: mut last } =
             self.read_blobs(job).await;
         let (gone, workers): (Vec<_>, Vec<_>) = workers.into_iter().partition(|worker| worker.stale);
-        let (mut found, mut sees_jobs) = (Explanation::new(job), false);
-        found.find_run(&workers);
-        if found.place == JobPlace::Unseen {
-            sees_jobs = self.find_waiting(&mut found, &queue).await?;
-        }
+        let mut found = Explanation::new(job);
+        let sees_jobs = self.find_open(&mut found, &queue, &workers).await?;
         // Unless the storage shows running jobs, only the records of workers prove that the job does not run.
         let sees_jobs = sees_jobs && (sees_workers || self.shows_all_jobs());
         let sees_dead = found.place == JobPlace::Unseen && self.find_dead(&mut found, &queue).await?;
@@ -140,6 +137,25 @@ impl Admin {
             None
         });
         BlobReadings { workers, now, sees_workers, cancellation, unread }
+    }
+
+    /// Finds a job among the messages of its queue, and its run in the records of `workers`. Returns whether
+    /// it is certainly not in the queue.
+    async fn find_open(
+        &self,
+        found: &mut Explanation,
+        queue: &QueueOverview,
+        workers: &[WorkerOverview],
+    ) -> Result<bool, Error> {
+        // A record is older than the leases that the storage shows: its job may have ended since.
+        if !self.shows_running_jobs() {
+            found.find_run(workers);
+        }
+        let is_absent = found.place == JobPlace::Unseen && self.find_waiting(found, queue).await?;
+        if found.place == JobPlace::Running || found.place == JobPlace::Unseen && !is_absent {
+            found.find_run(workers);
+        }
+        Ok(is_absent)
     }
 
     /// Finds a job among all messages of its queue, or among those that a peek shows. Returns whether it is

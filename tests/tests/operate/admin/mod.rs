@@ -16,6 +16,7 @@ mod dead_letters;
 mod explain;
 mod explain_queue;
 mod explain_rates;
+mod explain_runs;
 mod explain_turns;
 mod history;
 mod jobs;

@@ -149,10 +149,11 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
 }
 
 /// Returns whether the page is refreshed while it is open. Three pages are too expensive for that: an ordered
-/// job reads the logs of all keys of its queue, an ended job is searched among all messages, and a search
-/// that went beyond the first 1,000 messages of a state would do so again.
+/// job that does not run reads the logs of all keys of its queue, an ended job is searched among all messages,
+/// and a search that went beyond the first 1,000 messages of a state would do so again.
 fn is_live(request: &AuthorizedRequest, found: &Explanation) -> bool {
-    let is_in_order = found.message.as_ref().is_some_and(|message| message.in_order);
+    let may_wait = found.place != JobPlace::Running;
+    let is_in_order = may_wait && found.message.as_ref().is_some_and(|message| message.in_order);
     let was_missed = found.place == JobPlace::Unseen && request.app.admin.shows_all_jobs();
     !found.has_ended && !is_in_order && !was_missed && !found.has_long_search
 }
