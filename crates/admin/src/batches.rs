@@ -10,6 +10,7 @@ use jobqueue::{Error, ErrorKind};
 use serde::Serialize;
 
 use super::batch_children::{CONCURRENT_READS, FoundChildren, OpenChild};
+use super::batch_continuation::{BlockingLetters, OpenContinuation};
 use super::text::rfc3339_option;
 use super::{Admin, QueueHold};
 
@@ -53,6 +54,9 @@ pub struct BatchOverview {
     /// letters that were read, if a queue cannot be read, or if not all children that have ended were
     /// counted.
     pub dead_is_exact: bool,
+    /// True if the continuation is a dead letter, and blocks the batch. `None` if this is not known: it may be
+    /// behind the dead letters that were read, or in a queue that cannot be read.
+    pub continuation_is_dead: Option<bool>,
     /// True if the sender sends no more children.
     pub sealed: bool,
     /// True if the continuation has run.
@@ -97,6 +101,8 @@ pub struct BatchDetail {
     pub finished: bool,
     /// The queue of the continuation, once the batch is sealed.
     pub continuation_queue: Option<String>,
+    /// The continuation, once all children have ended and until it has run. `None` also if it cannot be read.
+    pub continuation: Option<OpenContinuation>,
     /// The children that have not ended, dead letters first: at most 100.
     pub open: Vec<OpenChild>,
     /// The queues in which some of these children wait and do not start, each with the reason.
@@ -141,20 +147,23 @@ impl Admin {
     /// Returns all batches whose records are in the storage. Lists one blob per ended child, 5,000 a request,
     /// at most 200,000; if the listing stops there, at least four more requests read the state of the batch
     /// at the cut. Unless all batches are finished, the dead letters of all queues cost a request to list the
-    /// queues, two for each queue, and one for each batch that the dead letters name.
+    /// queues, two for each queue, and one for each batch that the dead letters name, or whose continuation
+    /// may be among them.
     ///
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) if the records cannot be listed.
     pub async fn batches(&self) -> Result<BatchList, Error> {
         let (found, complete) = batches(&self.storage, MAX_PAGES).await?;
-        let (dead, read_all) = if found.iter().all(|batch| batch.finished) {
-            (BTreeMap::new(), true)
+        let letters = if found.iter().all(|batch| batch.finished) {
+            BlockingLetters { is_exact: true, ..BlockingLetters::default() }
         } else {
             // If the queues cannot be listed, the records still show everything else.
-            self.dead_children().await.unwrap_or_default()
+            let mut letters = self.blocking_letters().await.unwrap_or_default();
+            self.find_continuations(&mut letters, &found).await;
+            letters
         };
         let overview = |batch: BatchRecord| {
-            let dead = dead.get(&batch.id).filter(|_| !batch.finished);
+            let dead = letters.children.get(&batch.id).filter(|_| !batch.finished);
             // Children after the last listed one may have ended, so their dead letters are not counted.
             let listed = ..=batch.listed_until.unwrap_or(u64::MAX);
             let blocks = |child: &&u64| !batch.ended.contains(child);
@@ -162,13 +171,14 @@ impl Admin {
             let (ended, failed) = (batch.ended.len() as u64, batch.failed.len() as u64);
             let ended_is_exact = batch.listed_until.is_none();
             BatchOverview {
+                continuation_is_dead: letters.has_continuation(&batch),
                 parent: batch.parent.map(|(batch, child)| ParentBatch { batch, child }),
                 children: batch.children,
                 done: ended - failed,
                 failed,
                 ended_is_exact,
                 dead,
-                dead_is_exact: (read_all && ended_is_exact)
+                dead_is_exact: (letters.is_exact && ended_is_exact)
                     || batch.finished
                     || batch.children == Some(ended + dead),
                 sealed: batch.sealed,
@@ -180,26 +190,30 @@ impl Admin {
         Ok(BatchList { batches: found.into_iter().map(overview).collect(), complete })
     }
 
-    /// Returns the numbers of the dead-lettered children by batch, and whether all dead letters were read.
-    async fn dead_children(&self) -> Result<(BTreeMap<String, BTreeSet<u64>>, bool), Error> {
+    /// Returns the first dead letters of each queue.
+    async fn blocking_letters(&self) -> Result<BlockingLetters, Error> {
         let queues = self.queue_names().await?.into_iter().filter(|queue| !queue.is_dead_letter());
         let reads = queues.map(|queue| async move { self.first_dead_letters(&queue).await });
-        let (mut dead, mut is_exact) = (BTreeMap::<_, BTreeSet<_>>::new(), true);
+        let mut found = BlockingLetters { is_exact: true, ..BlockingLetters::default() };
         let mut reads = stream::iter(reads).buffer_unordered(CONCURRENT_READS);
         while let Some(read) = reads.next().await {
             let page = read.unwrap_or_default();
-            is_exact &= page.complete && page.letters.iter().all(|letter| letter.claimed.is_none());
-            for batch in page.letters.into_iter().filter_map(|letter| letter.batch) {
-                dead.entry(batch.id).or_default().extend(batch.index);
+            found.is_exact &= page.complete && page.letters.iter().all(|letter| letter.claimed.is_none());
+            for letter in page.letters {
+                found.senders.entry(letter.id).or_default().insert(letter.source);
+                if let Some(batch) = letter.batch {
+                    found.children.entry(batch.id).or_default().extend(batch.index);
+                }
             }
         }
-        Ok((dead, is_exact))
+        Ok(found)
     }
 
     /// Returns a batch with the children that block it, as far as peeks of all queues, their dead letters and
     /// the records of workers show them. Costs seven requests, one for each further 5,000 children that have
     /// ended, three for each queue and three more if a child waits in it, one for each batch that its jobs
-    /// name, and one for each worker.
+    /// name, and one for each worker. Once all children have ended, the continuation is searched instead, once,
+    /// as [`explain`](Self::explain) searches a job.
     ///
     /// If the storage [shows which jobs run](Self::shows_running_jobs), children and dead letters that are not
     /// among the first are searched as [`explain`](Self::explain) searches a job: among the first 10,000 of each
@@ -214,6 +228,7 @@ impl Admin {
             || Error::new(ErrorKind::NotFound, format!("there is no batch `{}`", id.escape_debug()));
         let found = batch_children(&self.storage, id).await?.ok_or_else(missing)?;
         let progress = found.progress;
+        let continuation = self.continuation_of(id, &found).await;
         let open = match progress.left() {
             0 => FoundChildren { dead_is_exact: true, ..FoundChildren::default() },
             _ => self.children_of(id, &found).await?,
@@ -246,6 +261,7 @@ impl Admin {
             sealed: progress.sealed,
             finished: progress.finished,
             continuation_queue: found.continuation_queue.clone(),
+            continuation,
             open,
             held_up,
             unread: unread.into_iter().collect(),

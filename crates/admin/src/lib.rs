@@ -38,6 +38,7 @@
 
 mod access;
 mod batch_children;
+mod batch_continuation;
 mod batch_text;
 mod batches;
 mod builder;
@@ -91,6 +92,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use access::{AccessLevel, Action};
 pub use batch_children::OpenChild;
+pub use batch_continuation::OpenContinuation;
 pub use batches::{BatchDetail, BatchList, BatchOverview, ParentBatch};
 pub use builder::AdminBuilder;
 pub use bulk::Bulk;

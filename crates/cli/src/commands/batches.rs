@@ -1,7 +1,7 @@
 //! `batches`: lists all batches, or shows one with the children that block it.
 
 use clap::Args;
-use jobqueue_admin::{BatchDetail, BatchList, JobReference, OpenChild, ParentBatch};
+use jobqueue_admin::{BatchDetail, BatchList, JobPlace, JobReference, OpenChild, ParentBatch};
 
 use crate::args::{Given, Global};
 use crate::exit::Failure;
@@ -73,15 +73,7 @@ fn detail(session: &Session, batch: &BatchDetail) -> String {
         ("dead letters that block it", batch.dead_text()),
         ("continuation", batch.continuation_queue.as_deref().map_or_else(|| "-".to_owned(), clean)),
     ]);
-    if batch.waits_for_continuation()
-        && let Some(queue) = &batch.continuation_queue
-    {
-        text.push_str(&format!(
-            "\nThe continuation waits in {0}, runs, or is a dead letter: see {1}\n",
-            clean(queue),
-            session.command(&["dead", "list", queue])
-        ));
-    }
+    text.push_str(&continuation(session, batch).unwrap_or_default());
     if batch.open.is_empty() {
         return text;
     }
@@ -105,6 +97,30 @@ fn detail(session: &Session, batch: &BatchDetail) -> String {
     }
     text.push_str(&hint(session, batch).unwrap_or_default());
     text
+}
+
+/// Returns a line about the continuation of a batch whose children have all ended.
+fn continuation(session: &Session, batch: &BatchDetail) -> Option<String> {
+    let queue = batch.continuation_queue.as_ref().filter(|_| batch.waits_for_continuation())?;
+    let line = match batch.continuation.as_ref().filter(|found| found.place != JobPlace::Unseen) {
+        Some(found) if found.place == JobPlace::Dead => format!(
+            "The continuation is a dead letter of {} ({}), and blocks the batch until it is redriven: {}",
+            clean(queue),
+            found.error.as_deref().map_or_else(|| "no error is kept".to_owned(), clean),
+            session.letters_command(&["dead", "redrive"], &found.job)
+        ),
+        Some(found) => format!(
+            "The continuation was sent to {}, and is no dead letter: see {}",
+            clean(queue),
+            session.job_command(&["explain"], &found.job)
+        ),
+        None => format!(
+            "The continuation waits in {}, runs, or is a dead letter: see {}",
+            clean(queue),
+            session.command(&["dead", "list", queue])
+        ),
+    };
+    Some(format!("\n{line}\n"))
 }
 
 /// Returns a hint for a batch that is blocked by a dead-lettered child, or by a nested batch.

@@ -104,7 +104,8 @@ fn batch_shows_the_dead_child_that_blocks_it() {
     assert!(sandbox.ok(&["queue", "resume", "mails"]).contains("no worker with a record serves it"));
 }
 
-// newcomers 28, B2: the batch was shown as waiting for its children.
+// newcomers 28, B2: the batch was shown as waiting for its children. newcomers 34 d, 2-2: no dead letter was said
+// to block it.
 #[test]
 fn batch_whose_continuation_is_dead_waits_for_no_child() {
     let sandbox = Sandbox::with_mails(0, 0);
@@ -119,8 +120,26 @@ fn batch_whose_continuation_is_dead_waits_for_no_child() {
         let _ = Worker::builder(storage).handle(handler).build().unwrap().run_until_idle().await.unwrap();
     });
     let text = sandbox.ok(&["batches", "mosaic"]);
+    for part in [
+        "its continuation is a dead letter",
+        "dead letter of mails (the printer is gone), and blocks the batch until it is redriven: \
+         `jobqueue dead redrive mails --id=mosaic --source=/jobqueue/batch/",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let list = sandbox.ok(&["batches"]);
+    let row: Vec<_> = list.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row[..6], ["mosaic", "-", "1", "1", "0", "1"], "{list}");
+    let batches = sandbox.json(&["batches"]);
+    check("batches", &batches);
+    assert_eq!(batches["batches"][0]["continuation_is_dead"], true, "{batches}");
+    let batch = sandbox.json(&["batches", "mosaic"]);
+    check("batch_detail", &batch);
+    assert_eq!(batch["continuation"]["place"], "dead", "{batch}");
+    sandbox.ok(&["dead", "redrive", "mails", "--id", "mosaic"]);
+    let text = sandbox.ok(&["batches", "mosaic"]);
     assert!(text.contains("waits for its continuation"), "{text}");
-    assert!(text.contains("or is a dead letter: see `jobqueue dead list mails`"), "{text}");
+    assert!(text.contains("is no dead letter: see `jobqueue explain --source=/jobqueue/batch/"), "{text}");
 }
 
 #[test]

@@ -1,14 +1,14 @@
-//! The children of a batch that have not ended: each is shown where `explain` finds its job.
+//! The children of a batch that have not ended, and its continuation: each is shown where `explain` finds it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{Operation, PutMessage};
-use jobqueue::{JobError, SendOptions, Storage};
-use jobqueue_admin::JobReference;
+use jobqueue::{JobError, JobInfo, SendOptions, Storage};
+use jobqueue_admin::{JobPlace, JobReference};
 use jobqueue_testing::faults::{Fault, Faulty};
-use jobqueue_tests::jobs::{Task, after, in_memory, task};
+use jobqueue_tests::jobs::{Task, after, in_memory, task, worker};
 use tokio::time::Instant;
 
 use crate::admin::presence::{operator, present};
@@ -140,4 +140,65 @@ async fn child_that_died_since_its_worker_wrote_its_record_is_dead() {
         _ = running => panic!("the worker runs on"),
         () = looking => {}
     }
+}
+
+/// Runs a worker that makes tiles; all other jobs die, a join only at its second attempt. Returns the number of
+/// dead letters.
+async fn run_tiles(storage: &Storage, seconds: u64) -> u64 {
+    let handler = async |job: Task, info: JobInfo| match job.name.as_str() {
+        "tile" => Ok(()),
+        "join" if info.attempt == 1 => Err(JobError::retry_after(Duration::from_secs(3_600), "later")),
+        _ => Err(JobError::dead_letter("no printer")),
+    };
+    let built = worker(storage).concurrency(50).circuit_breaker(None).handle(handler).build().unwrap();
+    built.run_until(after(seconds)).await.unwrap().dead_lettered
+}
+
+async fn send_mosaic(storage: &Storage) {
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send(&task("tile")).await.unwrap();
+    batch.then(&task("join")).await.unwrap();
+}
+
+// newcomers 34 d, 2-2: no dead letter was said to block the batch.
+#[tokio::test(start_paused = true)]
+async fn continuation_that_is_a_dead_letter_blocks_its_batch() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    let look = async || {
+        let (list, detail) = (admin.batches().await.unwrap(), admin.batch("mosaic").await.unwrap());
+        let [listed] = &list.batches[..] else { panic!("{list:?}") };
+        (listed.clone(), detail)
+    };
+    send_mosaic(&storage).await;
+    // A job of another sender with the id of the batch is not its continuation.
+    let _ = storage.queue::<Task>().await.unwrap().send(&task("other")).id("mosaic").await.unwrap();
+    assert_eq!(run_tiles(&storage, 60).await, 1);
+    let (listed, detail) = look().await;
+    assert_eq!((listed.continuation_is_dead, listed.dead_text().as_str()), (Some(false), "0"));
+    assert_eq!(detail.continuation.as_ref().unwrap().place, JobPlace::BackingOff, "{detail:?}");
+    assert_eq!((detail.state(), detail.dead_text().as_str()), ("waits for its continuation", "0"));
+
+    assert_eq!(run_tiles(&storage, 7_200).await, 1);
+    let (listed, detail) = look().await;
+    assert_eq!((listed.continuation_is_dead, listed.dead), (Some(true), 0), "{listed:?}");
+    assert_eq!((listed.state(), listed.dead_text().as_str()), ("its continuation is a dead letter", "1"));
+    assert_eq!((detail.state(), detail.dead_text().as_str()), ("its continuation is a dead letter", "1"));
+    let found = detail.continuation.unwrap();
+    assert_eq!((found.place, found.error.as_deref()), (JobPlace::Dead, Some("no printer")));
+    assert_eq!((found.job.queue.as_str(), found.job.id.as_str()), ("tasks", "mosaic"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn continuation_behind_the_first_dead_letters_is_not_said_to_be_none() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    send_others(&storage, "another").await;
+    assert_eq!(run_tiles(&storage, 60).await, 40);
+    send_mosaic(&storage).await;
+    assert_eq!(run_tiles(&storage, 7_200).await, 1);
+    let list = admin.batches().await.unwrap();
+    let [listed] = &list.batches[..] else { panic!("{list:?}") };
+    assert_eq!((listed.continuation_is_dead, listed.dead_text().as_str()), (None, "?"), "{listed:?}");
+    assert_eq!(admin.batch("mosaic").await.unwrap().dead_text(), "1");
 }

@@ -1,10 +1,10 @@
 //! The pages of batches: their progress and their blocking children.
 
 use askama::Template;
-use jobqueue_admin::{BatchDetail, BatchOverview, OpenChild};
+use jobqueue_admin::{BatchDetail, BatchOverview, JobPlace, OpenChild};
 
 use super::jobs::may_preview;
-use super::rows::{job_path, shown};
+use super::rows::{job_path, place, shown};
 use super::{Answer, Layout, PageError, part};
 use crate::browser::app::AuthorizedRequest;
 use crate::browser::fields::Fields;
@@ -30,6 +30,8 @@ struct Batch<'a> {
     layout: Layout,
     batch: &'a BatchDetail,
     held_up: Vec<Child<'a>>,
+    /// The continuation, if all children have ended and it was found.
+    continuation: Option<Continuation>,
     /// The queue of an open child; empty if none was found.
     queue: &'a str,
     may_act: bool,
@@ -40,6 +42,26 @@ struct Child<'a> {
     /// The batch that the child has begun.
     inner: Option<&'a BatchOverview>,
     error: String,
+}
+
+struct Continuation {
+    path: String,
+    place: &'static str,
+    is_dead: bool,
+    error: String,
+}
+
+/// Returns the continuation of a batch, if it was found.
+fn continuation(request: &AuthorizedRequest, batch: &BatchDetail) -> Option<Continuation> {
+    let found = batch.continuation.as_ref().filter(|found| found.place != JobPlace::Unseen)?;
+    let job = &found.job;
+    let error = found.error.as_ref().map(|error| shown(request, &job.queue, "", Field::Error, error));
+    Some(Continuation {
+        path: job_path(&job.queue, job.source.as_deref().unwrap_or_default(), &job.id),
+        place: place(found.place),
+        is_dead: found.place == JobPlace::Dead,
+        error: error.unwrap_or_default(),
+    })
 }
 
 pub(crate) async fn all(request: AuthorizedRequest, _: Fields) -> Result<Answer, PageError> {
@@ -75,5 +97,6 @@ pub(crate) async fn one(request: AuthorizedRequest, fields: Fields) -> Result<An
     let layout = layout.with_look(&look).live(&request, &look);
     let queue = found.open.iter().find_map(|child| child.queue.as_deref()).unwrap_or_default();
     let may_act = may_preview(&request);
-    Ok(Answer::Page(Batch { layout, batch: &found, held_up, queue, may_act }.render()?))
+    let continuation = continuation(&request, &found);
+    Ok(Answer::Page(Batch { layout, batch: &found, held_up, continuation, queue, may_act }.render()?))
 }

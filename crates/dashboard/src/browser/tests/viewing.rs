@@ -228,6 +228,29 @@ async fn nested_batches_are_a_tree_with_their_blocking_children() {
     assert!(inner.contains("no such street") && inner.contains("ends with this one"), "{inner}");
 }
 
+// newcomers 34 d, 2-2: the pages counted no dead letter.
+#[tokio::test]
+async fn continuation_that_is_a_dead_letter_blocks_its_batch() {
+    let storage = Storage::memory();
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send(&Mail { to: "tile".to_owned() }).await.unwrap();
+    batch.then(&Mail { to: "join".to_owned() }).await.unwrap();
+    let handler = async |mail: Mail| match mail.to.as_str() {
+        "join" => Err(JobError::dead_letter("no printer")),
+        _ => Ok(()),
+    };
+    let _ = Worker::builder(storage.clone()).handle(handler).build().unwrap().run_until_idle().await.unwrap();
+    let browser = Browser::operating(&storage);
+    let page = browser.page("/batch?id=mosaic").await;
+    assert!(
+        page.contains("blocks the batch until it is redriven</strong> (<bdi>no printer</bdi>)"),
+        "{page}"
+    );
+    let list = browser.page("/batches").await;
+    assert!(list.contains("its continuation is a dead letter"), "{list}");
+    assert!(list.contains("<span class=\"tag bad\">1</span>"), "{list}");
+}
+
 #[tokio::test]
 async fn documents_have_the_content_of_the_pages() {
     let storage = filled().await;
