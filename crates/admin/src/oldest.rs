@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::QueueOverview;
+use super::{QueueOverview, WorkerOverview};
 
 /// The age of the oldest job that waits for another of its key from which on it is an operator's concern: if
 /// each visible job waits so, and if others can be received. The alert `JobqueueHeldUpByKey` has the same.
@@ -21,7 +21,8 @@ pub struct OldestJob {
     /// [`oldest_backing_off`](QueueOverview::oldest_backing_off). `None` if there is no job, or if its age is
     /// unknown.
     pub age: Option<Duration>,
-    /// True if the job waits for another of its key.
+    /// True if the job waits for another of its key, and, as far as the workers are known, not for the open
+    /// circuits of its queue.
     pub held_up: bool,
     /// True if the job backs off.
     pub backs_off: bool,
@@ -32,9 +33,9 @@ pub struct OldestJob {
 impl OldestJob {
     const NONE: Self = Self { age: None, held_up: false, backs_off: false, is_exact: true };
 
-    /// Returns the oldest job of all these queues.
-    pub fn of<'q>(queues: impl IntoIterator<Item = &'q QueueOverview>) -> Self {
-        queues.into_iter().map(QueueOverview::oldest_job).fold(Self::NONE, Self::or_older)
+    /// Returns the oldest job of all these queues, which these `workers` serve.
+    pub fn of<'q>(queues: impl IntoIterator<Item = &'q QueueOverview>, workers: &[WorkerOverview]) -> Self {
+        queues.into_iter().map(|queue| queue.oldest_job_of(workers)).fold(Self::NONE, Self::or_older)
     }
 
     /// Returns why the job cannot be received, as text: `held up by a key` or `backing off`.
@@ -66,6 +67,14 @@ impl QueueOverview {
         // A queue that is held up has a job, whose age may be unknown.
         let is_known = self.age().is_some() && !(self.held_up && oldest.age.is_none());
         OldestJob { is_exact: is_known && self.oldest_is_exact(), ..oldest }
+    }
+
+    /// Returns the oldest job of the queue, which these `workers` serve. While the circuits of all of them are
+    /// open, no job of the queue starts, whatever its key: the job does not count as held up by it.
+    pub fn oldest_job_of(&self, workers: &[WorkerOverview]) -> OldestJob {
+        let job = self.oldest_job();
+        let (open, all) = self.count_circuits(workers);
+        OldestJob { held_up: job.held_up && (open == 0 || open < all), ..job }
     }
 
     /// Returns whether a job has waited for another of its key for more than four hours, or for more than 15
@@ -104,7 +113,7 @@ mod tests {
     }
 
     fn hours(queues: &[&QueueOverview]) -> (Option<u64>, Option<&'static str>, bool) {
-        let oldest = OldestJob::of(queues.iter().copied());
+        let oldest = OldestJob::of(queues.iter().copied(), &[]);
         (oldest.age.map(|age| age.as_secs() / 3_600), oldest.obstacle(), oldest.is_exact)
     }
 
@@ -137,5 +146,29 @@ mod tests {
         assert!(!QueueOverview { paused: Some(true), ..held_up(1, None) }.is_held_up_for_long());
         let unknown = QueueOverview { oldest_held_up: None, ..held_up(3, None) };
         assert_eq!(hours(&[&unknown]), (None, None, false));
+    }
+
+    /// Returns a worker of the queue `fetches`.
+    fn worker(circuit_open: bool) -> WorkerOverview {
+        let record = serde_json::json!({
+            "id": "1", "name": "w", "host": "h", "pid": 1, "version": "0", "started": "2026-01-01T00:00:00Z",
+            "written": "2026-01-01T00:00:00Z", "interval_seconds": 15.0, "slots": 1, "draining": false,
+            "queues": [{"name": "fetches", "kinds": ["fetch"], "circuit_open": circuit_open}],
+            "running": [], "running_total": 0, "counters": []
+        });
+        let record = serde_json::from_value(record).unwrap();
+        WorkerOverview { record, age_seconds: 0.0, stale: false }
+    }
+
+    // newcomers 34 d, 3-4: one job of 19 waited for its key.
+    #[test]
+    fn job_that_waits_for_open_circuits_is_not_held_up_by_its_key() {
+        let queue = QueueOverview { name: "fetches".to_owned(), ..held_up(3, None) };
+        let (open, closed) = (worker(true), worker(false));
+        let obstacle = |workers: &[WorkerOverview]| OldestJob::of([&queue], workers).obstacle();
+        assert_eq!(obstacle(&[open.clone(), open.clone()]), None);
+        assert_eq!(obstacle(&[open, closed.clone()]), Some(HELD_UP));
+        assert_eq!(obstacle(&[closed]), Some(HELD_UP));
+        assert_eq!(obstacle(&[]), Some(HELD_UP));
     }
 }

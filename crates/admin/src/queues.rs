@@ -289,14 +289,19 @@ impl QueueOverview {
     /// `circuit open on 1 of 2 workers`. The circuit of an [empty](Self::is_empty) queue is open until its
     /// next job, which is the probe, has succeeded; the text says so. `None` if there is no such worker.
     pub fn open_circuits(&self, workers: &[WorkerOverview]) -> Option<String> {
+        let (open, all) = self.count_circuits(workers);
+        let end = if all == 1 { "" } else { "s" };
+        let empty = if self.is_empty() { ": the queue is empty, its next job is the probe" } else { "" };
+        (open > 0).then(|| format!("circuit open on {open} of {all} worker{end}{empty}"))
+    }
+
+    /// Returns the number of workers that serve the queue and have an open circuit, and of all that serve it.
+    pub(super) fn count_circuits(&self, workers: &[WorkerOverview]) -> (usize, usize) {
         let serving = workers.iter().filter(|worker| {
             !worker.stale && !worker.record.draining && worker.record.listens_to(&self.name)
         });
         let open = serving.clone().filter(|worker| worker.record.has_open_circuit(&self.name)).count();
-        let all = serving.count();
-        let end = if all == 1 { "" } else { "s" };
-        let empty = if self.is_empty() { ": the queue is empty, its next job is the probe" } else { "" };
-        (open > 0).then(|| format!("circuit open on {open} of {all} worker{end}{empty}"))
+        (open, serving.count())
     }
 
     /// Returns how many seconds after the last write of a record the lease of a job in it has certainly

@@ -133,7 +133,7 @@ fn show(queue: &QueueOverview, workers: Option<&[WorkerOverview]>) -> String {
         ("waiting", queues::waiting(queue, counts)),
         ("running", queues::known(counts.running)),
         ("hidden", hidden),
-        ("oldest", queues::oldest(queue)),
+        ("oldest", queues::oldest(queue, workers)),
         ("dead letters", queues::known(queue.dead_letters)),
         ("paused", paused),
         ("circuits", circuits),

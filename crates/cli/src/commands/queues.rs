@@ -48,13 +48,15 @@ pub(crate) async fn run(
     watch::run(global, arguments.interval.max(Duration::from_millis(100)), stop).await
 }
 
-/// A queue, and its numbers of jobs and the text of its state in the table.
+/// A queue, and its numbers of jobs and the texts of its oldest job and its state in the table.
 #[derive(Clone, Serialize)]
 struct QueueRow {
     #[serde(flatten)]
     queue: QueueOverview,
     #[serde(skip)]
     counts: JobCounts,
+    #[serde(skip)]
+    oldest: String,
     #[serde(skip)]
     state: String,
 }
@@ -78,6 +80,7 @@ async fn read(session: &Session) -> Result<(Vec<QueueRow>, Option<String>), Fail
     let workers = workers.ok();
     let row = |queue: QueueOverview| QueueRow {
         counts: queue.job_counts(workers.as_deref()),
+        oldest: oldest(&queue, workers.as_deref()),
         state: state(&queue, workers.as_deref()),
         queue,
     };
@@ -86,13 +89,13 @@ async fn read(session: &Session) -> Result<(Vec<QueueRow>, Option<String>), Fail
 
 fn print(output: Output, queues: &[Item<QueueRow>]) -> Result<(), Failure> {
     let columns = ["QUEUE", "#WAITING", "#RUNNING", "#HIDDEN", "#OLDEST", "#DEAD", "STATE"];
-    contexts::print(output, queues, "queues", &columns, |QueueRow { queue, counts, state }| {
+    contexts::print(output, queues, "queues", &columns, |QueueRow { queue, counts, oldest, state }| {
         vec![vec![
             cell(&queue.name),
             waiting(queue, *counts),
             known(counts.running),
             known(counts.hidden),
-            oldest(queue),
+            oldest.clone(),
             known(queue.dead_letters),
             state.clone(),
         ]]
@@ -113,8 +116,8 @@ pub(crate) fn waiting(queue: &QueueOverview, counts: JobCounts) -> String {
 }
 
 /// Returns the age of the oldest job; a question mark if it is unknown.
-pub(crate) fn oldest(queue: &QueueOverview) -> String {
-    let job = queue.oldest_job();
+pub(crate) fn oldest(queue: &QueueOverview, workers: Option<&[WorkerOverview]>) -> String {
+    let job = queue.oldest_job_of(workers.unwrap_or_default());
     match (job.age, job.obstacle()) {
         (Some(time), Some(obstacle)) => format!("{} {obstacle}", age(time)),
         (Some(time), None) => age(time),
@@ -169,11 +172,11 @@ mod tests {
         admin.create_queue("mails").await.unwrap();
         let mut queue = admin.queue("mails").await.unwrap();
         (queue.held_up, queue.visible) = (true, Some(2));
-        assert_eq!((state(&queue, None), oldest(&queue)), (HELD_UP.to_owned(), "?".to_owned()));
+        assert_eq!((state(&queue, None), oldest(&queue, None)), (HELD_UP.to_owned(), "?".to_owned()));
         let session = Session::for_test(admin);
         for (minutes, is_warning) in [(14, false), (16, true)] {
             queue.oldest_held_up = Some(Duration::from_secs(minutes * 60));
-            assert_eq!(oldest(&queue), format!("{minutes}m 0s held up by a key"));
+            assert_eq!(oldest(&queue, None), format!("{minutes}m 0s held up by a key"));
             let checks = queue_checks(&session, &queue).await;
             let check = checks.iter().find(|check| check.check == "held up").unwrap();
             let row = serde_json::to_value(check).unwrap();

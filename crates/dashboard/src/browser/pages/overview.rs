@@ -1,7 +1,7 @@
 //! The overview page: all queues, the throughput of the last hour, and the number of workers.
 
 use askama::Template;
-use jobqueue_admin::{Action, OldestJob, QueueOverview};
+use jobqueue_admin::{Action, OldestJob, QueueOverview, WorkerOverview};
 
 use super::{Answer, Layout, PageError};
 use crate::browser::app::AuthorizedRequest;
@@ -33,6 +33,7 @@ struct Row<'a> {
     /// `None` if the queue could not be read.
     figures: Option<QueueFigures>,
     is_unserved: bool,
+    oldest: String,
     chart: Option<Chart>,
 }
 
@@ -62,7 +63,7 @@ impl Sums {
             waiting: sum(|figures| Some(figures.waiting)),
             running: sum(|figures| figures.in_flight),
             dead: look.queues().iter().map(|queue| queue.dead_letters).collect(),
-            oldest: OldestJob::of(open),
+            oldest: OldestJob::of(open, look.workers()),
             held_up: look.queues().iter().filter(|queue| queue.is_held_up_for_long()).count(),
             unserved: look.queues().iter().filter(|queue| look.is_unserved(queue)).count(),
             workers: look
@@ -87,6 +88,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
             queue,
             figures: look.figures_of(queue),
             is_unserved: look.is_unserved(queue),
+            oldest: oldest(queue, look.workers()),
             chart: (!hour.is_empty() || hour.unknown > 0).then(|| Chart::small(hour)),
         });
     }
@@ -107,8 +109,8 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     Ok(Answer::Page(page.render()?))
 }
 
-pub(super) fn oldest(queue: &QueueOverview) -> String {
-    age_text(queue.oldest_job())
+pub(super) fn oldest(queue: &QueueOverview, workers: &[WorkerOverview]) -> String {
+    age_text(queue.oldest_job_of(workers))
 }
 
 /// Returns the age of the oldest job, as a lower bound if older jobs may exist.

@@ -25,6 +25,7 @@ struct QueuePage<'a> {
     queue: &'a QueueOverview,
     /// `None` if the queue cannot be read.
     figures: Option<QueueFigures>,
+    oldest: String,
     runs: Vec<Run>,
     /// The number of running jobs that are not shown.
     more_runs: usize,
@@ -95,6 +96,7 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
     let page = QueuePage {
         layout,
         figures: look.figures_of(&overview),
+        oldest: oldest(&overview, look.workers()),
         runs,
         more_runs,
         messages: next.unwrap_or_default().iter().map(|job| Message::new(&request, job)).collect(),
