@@ -69,8 +69,8 @@ impl QueueOverview {
         OldestJob { is_exact: is_known && self.oldest_is_exact(), ..oldest }
     }
 
-    /// Returns the oldest job of the queue, which these `workers` serve. While the circuits of all of them are
-    /// open, no job of the queue starts, whatever its key: the job does not count as held up by it.
+    /// Returns the oldest job of the queue, which these `workers` serve. While the circuits of all of them
+    /// are open, no job of the queue starts, whatever its key: the job does not count as held up by it.
     pub fn oldest_job_of(&self, workers: &[WorkerOverview]) -> OldestJob {
         let job = self.oldest_job();
         let (open, all) = self.count_circuits(workers);

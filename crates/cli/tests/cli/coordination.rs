@@ -104,8 +104,8 @@ fn batch_shows_the_dead_child_that_blocks_it() {
     assert!(sandbox.ok(&["queue", "resume", "mails"]).contains("no worker with a record serves it"));
 }
 
-// newcomers 28, B2: the batch was shown as waiting for its children. newcomers 34 d, 2-2: no dead letter was said
-// to block it.
+// newcomers 28, B2: the batch was shown as waiting for its children. newcomers 34 d, 2-2: no dead letter was
+// said to block it.
 #[test]
 fn batch_whose_continuation_is_dead_waits_for_no_child() {
     let sandbox = Sandbox::with_mails(0, 0);

@@ -142,8 +142,8 @@ async fn child_that_died_since_its_worker_wrote_its_record_is_dead() {
     }
 }
 
-/// Runs a worker that makes tiles; all other jobs die, a join only at its second attempt. Returns the number of
-/// dead letters.
+/// Runs a worker that makes tiles; all other jobs die, a join only at its second attempt. Returns the number
+/// of dead letters.
 async fn run_tiles(storage: &Storage, seconds: u64) -> u64 {
     let handler = async |job: Task, info: JobInfo| match job.name.as_str() {
         "tile" => Ok(()),

@@ -149,8 +149,8 @@ pub(crate) async fn show(request: AuthorizedRequest, fields: Fields) -> Result<A
 }
 
 /// Returns whether the page is refreshed while it is open. Three pages are too expensive for that: an ordered
-/// job that does not run reads the logs of all keys of its queue, an ended job is searched among all messages,
-/// and a search that went beyond the first 1,000 messages of a state would do so again.
+/// job that does not run reads the logs of all keys of its queue, an ended job is searched among all
+/// messages, and a search that went beyond the first 1,000 messages of a state would do so again.
 fn is_live(request: &AuthorizedRequest, found: &Explanation) -> bool {
     let may_wait = found.place != JobPlace::Running;
     let is_in_order = may_wait && found.message.as_ref().is_some_and(|message| message.in_order);
