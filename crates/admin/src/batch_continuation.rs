@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::{StreamExt, stream};
 use jobqueue::__internals::{BatchChildren, BatchRecord, batch_source};
-use jobqueue::Error;
 use serde::Serialize;
 
 use super::batch_children::CONCURRENT_READS;

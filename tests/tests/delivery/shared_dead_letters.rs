@@ -272,6 +272,7 @@ async fn letter_of_a_second_message_of_the_job_is_counted_as_a_copy() {
 // review 34, admin B1: the second message of an earlier redrive has a higher fence base than its first.
 #[tokio::test(start_paused = true)]
 async fn letters_of_a_job_that_an_earlier_redrive_put_back_twice_are_copies() {
+    // Quiet: no other call may fail than the planned put.
     let faulty = Faulty::quiet(&in_memory());
     let storage = faulty.storage();
     let queue = storage.queue::<Task>().await.unwrap();

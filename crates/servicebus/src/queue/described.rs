@@ -4,46 +4,13 @@
 //! that belongs to a missing queue is deleted. A gateway in front of the management API can answer 404, and
 //! the service has done so for a queue that existed. Without the claim Manage, AMQP is the only source.
 
-use tokio::time::{Instant, timeout};
-
-use super::super::cache::Expiring;
 use super::super::entity::Description;
 use super::super::error::Fault;
 use super::super::place::Place;
-use super::facts::SETTINGS_PAUSE;
-use super::requires_session::DESCRIBE_TIMEOUT;
 use super::{ServiceBusQueues, manage};
 use jobqueue_storage::QueueName;
 
-/// True for a partitioned queue, which never changes; `None` if its settings could not be read.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct IsPartitioned {
-    answer: Option<bool>,
-    asked: Instant,
-}
-
-impl Expiring for IsPartitioned {
-    fn is_gone(&self) -> bool {
-        self.answer.is_none() && self.asked.elapsed() >= SETTINGS_PAUSE
-    }
-}
-
 impl ServiceBusQueues {
-    /// Returns whether a queue may be partitioned: unless its settings, which only the claim Manage shows,
-    /// say that it is not.
-    pub(super) async fn may_be_partitioned(&self, queue: &QueueName) -> bool {
-        let ask = || {
-            let (queues, queue, asked) = (self.clone(), queue.clone(), Instant::now());
-            async move {
-                let described = timeout(DESCRIBE_TIMEOUT, queues.describe(&queue)).await;
-                let described = described.ok().and_then(Result::ok).flatten();
-                Ok(IsPartitioned { answer: described.map(|found| found.is_partitioned), asked })
-            }
-        };
-        let found = self.partitioned.get(self.links.runtime(), Place::of(queue).queue, ask).await;
-        !found.is_ok_and(|found| found.answer == Some(false))
-    }
-
     /// Describes a queue, or for a dead-letter queue the queue that it belongs to; `None` if there is none.
     pub(super) async fn describe(&self, queue: &QueueName) -> Result<Option<Description>, Fault> {
         let described = self.entities.describe(Place::of(queue).queue).await?;

@@ -30,10 +30,9 @@ use futures_util::StreamExt as _;
 use tokio::time::Instant;
 
 use self::count::Count;
-use self::described::IsPartitioned;
 use self::facts::{Facts, SavesTexts};
 use self::receipt::Receipt;
-use self::requires_session::RequiresSession;
+use self::requires_session::{IsPartitioned, RequiresSession};
 use super::amqp::requests::Node;
 use super::amqp::sender::SendLink;
 use super::amqp::{Links, OpenLink};

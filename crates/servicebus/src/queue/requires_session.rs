@@ -1,15 +1,16 @@
-//! Finds out which queues require sessions.
+//! Finds out which queues require sessions, and which may be partitioned.
 
 use std::pin::pin;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::super::cache::Expiring;
 use super::super::entity::Description;
 use super::super::error::Fault;
 use super::super::place::Place;
 use super::ServiceBusQueues;
+use super::facts::SETTINGS_PAUSE;
 use jobqueue_storage::{Operation, QueueName, StoreError};
 
 /// The time that the management API is waited for, before a link is tried as well or a get proceeds without
@@ -26,7 +27,35 @@ impl Expiring for RequiresSession {
     }
 }
 
+/// True for a partitioned queue, which never changes; `None` if its settings could not be read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct IsPartitioned {
+    answer: Option<bool>,
+    asked: Instant,
+}
+
+impl Expiring for IsPartitioned {
+    fn is_gone(&self) -> bool {
+        self.answer.is_none() && self.asked.elapsed() >= SETTINGS_PAUSE
+    }
+}
+
 impl ServiceBusQueues {
+    /// Returns whether a queue may be partitioned: unless its settings, which only the claim Manage shows,
+    /// say that it is not.
+    pub(super) async fn may_be_partitioned(&self, queue: &QueueName) -> bool {
+        let ask = || {
+            let (queues, queue, asked) = (self.clone(), queue.clone(), Instant::now());
+            async move {
+                let described = timeout(DESCRIBE_TIMEOUT, queues.describe(&queue)).await;
+                let described = described.ok().and_then(Result::ok).flatten();
+                Ok(IsPartitioned { answer: described.map(|found| found.is_partitioned), asked })
+            }
+        };
+        let found = self.partitioned.get(self.links.runtime(), Place::of(queue).queue, ask).await;
+        !found.is_ok_and(|found| found.answer == Some(false))
+    }
+
     /// Returns whether a queue requires sessions, which never changes: by its settings or, if they cannot be
     /// read, by attaching a link without a session, because the management API has its own limits and
     /// outages. Without the claim Listen, returns the option of this handle.

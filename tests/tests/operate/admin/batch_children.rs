@@ -97,6 +97,7 @@ async fn children_in_the_records_of_workers_cost_no_search() {
     for _ in 0..3 {
         assert!(storage.queues().put_all(&backlog, Arc::clone(&others)).await.iter().all(Result::is_ok));
     }
+    // Quiet: only the requests are counted.
     let faulty = Faulty::quiet(&storage);
     let handler = async |_: Task| std::future::pending::<Result<(), JobError>>().await;
     let running = present(&storage).handle(handler).build().unwrap().run_until(after(100_000));

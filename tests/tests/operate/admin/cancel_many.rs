@@ -284,6 +284,7 @@ async fn workers_are_notified_of_the_requests_made_before_a_stop() {
 // review 34, admin C5: the text was that of workers who were notified.
 #[tokio::test(start_paused = true)]
 async fn stopped_cancellation_says_that_no_worker_was_notified() {
+    // Quiet: no other call may fail than the planned one.
     let faulty = Faulty::quiet(&in_memory());
     faulty.plan_always(Operation::ListBlobs, Fault::Refuse(StoreErrorKind::Unauthorized));
     let error = cancel_until_a_stop(&faulty).await;

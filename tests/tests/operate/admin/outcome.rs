@@ -87,6 +87,7 @@ async fn letter_from_before_a_redrive_is_no_death_of_its_job_also_after_the_prev
 // review 34, admin B1: a canary stopped at the letters of jobs that an earlier redrive had put back twice.
 #[tokio::test(start_paused = true)]
 async fn letter_of_an_earlier_redrive_is_no_death_of_its_job() {
+    // Quiet: no other call may fail than the planned put.
     let faulty = Faulty::quiet(&in_memory());
     let storage = faulty.storage();
     let admin = operator(&storage);
