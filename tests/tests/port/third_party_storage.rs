@@ -47,6 +47,7 @@ async fn adapter_without_powers_keeps_every_promise_of_the_port() {
         "write",
         "expiry",
         "index",
+        "log",
         "journal",
         "groups",
         "counts",
