@@ -208,7 +208,7 @@ impl Database {
         further: Duration,
     ) -> Result<Vec<Row>, StoreError> {
         let text = self.sql(text);
-        let mut cancel_was_sent = false;
+        let (mut cancel_was_sent, mut is_answered) = (false, false);
         let in_time = {
             let mut answer = pin!(client.query_typed(&text, parameters));
             match timeout(self.settings.timeout + further, &mut answer).await {
@@ -222,7 +222,9 @@ impl Database {
                     // Only the error of a cancelled statement is certain: nothing was changed. Rows may come
                     // from a commit that is not replicated yet.
                     let is_certain = |answer: &Result<_, _>| answer.as_ref().is_err_and(error::was_cancelled);
-                    timeout(CANCEL_ANSWER_TIMEOUT, cancelled).await.ok().filter(is_certain)
+                    let answer = timeout(CANCEL_ANSWER_TIMEOUT, cancelled).await.ok();
+                    is_answered = answer.is_some();
+                    answer.filter(is_certain)
                 }
             }
         };
@@ -247,7 +249,9 @@ impl Database {
                     drop(Object::take(ScopeGuard::into_inner(client)));
                 }
                 let detail = "no answer in time; `Options::timeout` sets the time";
-                Err(call.refuse(StoreErrorKind::Timeout).with_detail(detail).with_ambiguous(call.is_change))
+                let error = call.refuse(StoreErrorKind::Timeout).with_detail(detail);
+                let error = if is_answered { error.with_source(error::AnsweredLate) } else { error };
+                Err(error.with_ambiguous(call.is_change))
             }
         }
     }

@@ -96,6 +96,23 @@ pub(crate) fn ran_out_of_time(error: &StoreError) -> bool {
     has_code(error, &SqlState::QUERY_CANCELED)
 }
 
+/// The cause of a failure in time: the server answered later, so that it has ended the statement.
+#[derive(Debug)]
+pub(crate) struct AnsweredLate;
+
+impl fmt::Display for AnsweredLate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the server answered after the time limit")
+    }
+}
+
+impl std::error::Error for AnsweredLate {}
+
+/// Returns whether the server did not answer to a statement, not even to the request to cancel it.
+pub(crate) fn is_unanswered(error: &StoreError) -> bool {
+    error.kind() == Kind::Timeout && std::error::Error::source(error).is_none()
+}
+
 fn has_code(error: &StoreError, code: &SqlState) -> bool {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<ServerError>());
     cause.is_some_and(|cause| cause.code == code.code())

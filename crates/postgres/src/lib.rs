@@ -50,8 +50,8 @@
 //!   had locked: after 5 seconds, or twenty times the duration of such a scan if that is longer. While a long
 //!   transaction is open, that may be minutes.
 //! - While so many rows cannot be removed that a scan of the whole queue takes longer than the time limit of
-//!   an operation, a process scans the last ten minutes, and four times as far back after each such scan that
-//!   ends. A process that starts meanwhile receives older messages only when the rows can be removed.
+//!   an operation, a process that starts receives what became due in the last ten minutes, and older messages
+//!   only when the rows can be removed.
 //! - The contents of a deleted queue or container are removed step by step, by processes that receive
 //!   messages. A transaction that puts into it and stays open for more than a day after the deletion can
 //!   leave rows behind.

@@ -47,8 +47,12 @@ impl Store {
         let found = match self.claim(client, queue, &options, &attempt, far.is_some()).await {
             Ok(found) => found,
             Err(error) => {
-                if !error::ran_out_of_time(&error) {
+                if error::is_unanswered(&error) {
+                    attempt.note_unanswered();
+                } else if !error::ran_out_of_time(&error) {
                     attempt.forget_time();
+                }
+                if !error::ran_out_of_time(&error) {
                     far.iter_mut().for_each(Work::forget_time);
                 }
                 return Err(error);

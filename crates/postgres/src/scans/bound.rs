@@ -17,8 +17,7 @@
 //!
 //! A process makes a scan from the beginning from time to time, which finds the messages that this does not
 //! cover: messages that another process had locked but did not receive because its transaction was rolled
-//! back, and messages with times of a clock that was set back. While such a scan takes too long, the process
-//! scans the messages of the last minutes instead, and then those of ever more time.
+//! back, and messages with times of a clock that was set back.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -70,11 +69,9 @@ impl Bound {
         Self { from, numbered: from, ..Self::default() }
     }
 
-    /// Returns the state for a scan from the beginning, or from `window` milliseconds before the last scan if
-    /// there was one. It keeps the known transactions.
-    pub(crate) fn restarted(&self, window: Option<i64>) -> Self {
-        let from = window.map_or(i64::MIN, |window| self.time.saturating_sub(window));
-        Self { from: from.min(self.from), ..self.clone() }
+    /// Returns the state for a scan from the beginning. It keeps the known transactions.
+    pub(crate) fn restarted(&self) -> Self {
+        Self { from: i64::MIN, ..self.clone() }
     }
 
     /// Returns the state without the known transactions: their late commits are left to a scan from the
@@ -180,8 +177,7 @@ mod tests {
     #[test]
     fn scan_from_the_beginning_keeps_what_is_known_of_transactions() {
         let bound = Bound::default().after(&scan(100, 10, &[])).after(&scan(200, 20, &[15]));
-        assert_eq!(bound.restarted(Some(50)).from, 150);
-        let bound = bound.restarted(None);
+        let bound = bound.restarted();
         assert_eq!(bound.from, i64::MIN);
         let bound = bound.after(&scan(300, 30, &[15, 25]));
         assert_eq!(bound.from, 300);

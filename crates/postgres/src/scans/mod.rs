@@ -18,10 +18,12 @@ pub(crate) use bound::{Bound, Scan};
 const FULL_SCAN_INTERVAL: Duration = Duration::from_secs(5);
 /// The duration after which a scan that was broken off counts as slow: it would have passed too many rows.
 const SLOW_SCAN: Duration = Duration::from_secs(2);
-/// The first window of time, in milliseconds, that is scanned after a scan from the beginning was too slow.
+/// The duration that counts for a scan to which the server did not answer. It may have waited for its commit,
+/// or have passed too many rows: the next scan from the beginning comes a minute later.
+const UNANSWERED_SCAN: Duration = Duration::from_secs(3);
+/// The age, in milliseconds, of the messages at which a process begins if its scan from the beginning was too
+/// slow.
 const RECENT_MILLIS: i64 = 600_000;
-/// The factor by which the window grows after each scan that ended, and shrinks after each that was too slow.
-const WIDENING: i64 = 4;
 
 /// The states of the scans of a store's queues.
 #[derive(Debug, Default)]
@@ -51,9 +53,8 @@ struct ScanProgress {
     broken: u64,
     /// The number of scans from the beginning that have ended.
     full_scans: u64,
-    /// The maximum age, in milliseconds, of the messages that the next scan from the beginning looks for.
-    /// `Some` after a slow scan was broken off, until a window has covered all of time.
-    window: Option<i64>,
+    /// True if a slow scan was broken off.
+    is_slow: bool,
 }
 
 impl Default for ScanState {
@@ -68,17 +69,15 @@ impl Default for ScanState {
 pub(crate) struct Attempt<'s> {
     state: &'s ScanState,
     pub(crate) bound: Bound,
-    /// The maximum age, in milliseconds, of the messages that the scan looks for, if it is limited and no
-    /// time of the server is known.
+    /// The maximum age, in milliseconds, of the messages that the scan looks for, if it is limited.
     pub(crate) back: Option<i64>,
-    /// The window of a scan from the beginning, if it has one.
-    window: Option<i64>,
     began: Instant,
     /// `Some` if the scan begins at the beginning.
     full: Option<Work>,
     /// The numbers of [`ScanProgress`] when the scan began.
     broken: u64,
     full_scans_before: u64,
+    is_unanswered: bool,
     has_ended: bool,
 }
 
@@ -86,11 +85,21 @@ impl<'s> Attempt<'s> {
     pub(crate) fn begin(state: &'s ScanState) -> Self {
         let full = state.full.begin();
         let progress = lock(&state.progress);
-        let back = progress.window.filter(|_| progress.bound.is_unknown());
-        let window = progress.window.filter(|_| full.is_some());
-        let bound = if full.is_some() { progress.bound.restarted(window) } else { progress.bound.clone() };
+        let back =
+            (progress.is_slow && full.is_none() && progress.bound.is_unknown()).then_some(RECENT_MILLIS);
+        let bound = if full.is_some() { progress.bound.restarted() } else { progress.bound.clone() };
         let (broken, full_scans_before, began) = (progress.broken, progress.full_scans, Instant::now());
-        Self { state, bound, back, window, began, full, broken, full_scans_before, has_ended: false }
+        Self {
+            state,
+            bound,
+            back,
+            began,
+            full,
+            broken,
+            full_scans_before,
+            is_unanswered: false,
+            has_ended: false,
+        }
     }
 
     /// Restarts the measurement of the scan's duration. Called if it failed for another reason than its
@@ -103,6 +112,11 @@ impl<'s> Attempt<'s> {
         }
     }
 
+    /// Records that the server did not answer, not even to the request to cancel.
+    pub(crate) fn note_unanswered(&mut self) {
+        self.is_unanswered = true;
+    }
+
     pub(crate) fn end(mut self, scan: &Scan) {
         self.has_ended = true;
         let mut progress = lock(&self.state.progress);
@@ -113,10 +127,9 @@ impl<'s> Attempt<'s> {
             progress.bound = began.as_ref().unwrap_or(&self.bound).after(scan);
         }
         if let Some(mut work) = self.full.take() {
-            work.set_duration(scan.duration);
+            // The server's clock may have been set meanwhile.
+            work.set_duration(scan.duration.min(self.began.elapsed()));
             progress.full_scans += 1;
-            let narrow = self.window.filter(|window| *window < scan.time);
-            progress.window = narrow.map(|window| window.saturating_mul(WIDENING));
             drop(work);
             if progress.broken != self.broken {
                 self.state.full.hasten();
@@ -133,17 +146,14 @@ impl Drop for Attempt<'_> {
         let mut progress = lock(&self.state.progress);
         progress.broken += 1;
         if self.began.elapsed() >= SLOW_SCAN {
-            if self.full.is_some() || progress.window.is_none() {
-                let narrower = self.window.map_or(RECENT_MILLIS, |window| window / WIDENING);
-                progress.window = Some(narrower.max(RECENT_MILLIS));
+            progress.is_slow = true;
+            if self.is_unanswered {
+                self.full.iter_mut().for_each(|full| full.set_duration(UNANSWERED_SCAN));
+            } else {
+                // The scan may have begun at an old time because a transaction had ended. The next scan must
+                // not begin there again.
+                progress.bound = progress.bound.without_late();
             }
-            if let (Some(full), None) = (&mut self.full, self.window) {
-                // The first window follows at once.
-                full.forget_time();
-            }
-            // The scan may have begun at an old time because a transaction had ended. The next scan must not
-            // begin there again.
-            progress.bound = progress.bound.without_late();
         }
         drop(self.full.take());
         self.state.full.hasten();
@@ -159,65 +169,26 @@ mod tests {
         Scan { time, stopped_at: None, number: 10, running, limit: 10, duration }
     }
 
-    /// The time of the server in tests with windows.
-    const NOW: i64 = 10_000_000_000;
-
     fn from(state: &ScanState) -> i64 {
-        from_at(state, 2_000)
-    }
-
-    /// Makes a scan at a time of the server, and returns where it began.
-    fn from_at(state: &ScanState, time: i64) -> i64 {
         let attempt = Attempt::begin(state);
         let from = attempt.bound.from;
-        attempt.end(&scan(time));
+        attempt.end(&scan(2_000));
         from
     }
 
     #[tokio::test(start_paused = true)]
-    async fn scan_that_takes_too_long_is_repeated_rarely() {
+    async fn scan_from_the_beginning_that_takes_too_long_is_repeated_rarely() {
         let state = ScanState::default();
-        Attempt::begin(&state).end(&scan(NOW));
-        for from_before in [i64::MIN, NOW - RECENT_MILLIS] {
-            tokio::time::advance(FULL_SCAN_INTERVAL).await;
-            let full = Attempt::begin(&state);
-            assert_eq!(full.bound.from, from_before);
-            tokio::time::advance(Duration::from_secs(30)).await;
-            drop(full);
-        }
-        tokio::time::advance(Duration::from_secs(599)).await;
-        assert_eq!(from_at(&state, NOW), NOW, "the others go on");
-        tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(from_at(&state, NOW), NOW - RECENT_MILLIS);
-    }
-
-    /// A forgotten transaction keeps so many rows that no scan of the whole queue ends in time.
-    #[tokio::test(start_paused = true)]
-    async fn window_of_recent_messages_widens_as_far_as_scans_end_in_time() {
-        let state = ScanState::default();
-        Attempt::begin(&state).end(&scan(NOW));
+        Attempt::begin(&state).end(&scan(100));
         tokio::time::advance(FULL_SCAN_INTERVAL).await;
         let full = Attempt::begin(&state);
+        assert_eq!(full.bound.from, i64::MIN);
         tokio::time::advance(Duration::from_secs(30)).await;
         drop(full);
-        assert_eq!(from_at(&state, NOW), NOW - RECENT_MILLIS, "at once");
-        tokio::time::advance(FULL_SCAN_INTERVAL).await;
-        assert_eq!(from_at(&state, NOW), NOW - 4 * RECENT_MILLIS);
-        tokio::time::advance(FULL_SCAN_INTERVAL).await;
-        let too_far = Attempt::begin(&state);
-        assert_eq!(too_far.bound.from, NOW - 16 * RECENT_MILLIS);
-        tokio::time::advance(Duration::from_secs(30)).await;
-        drop(too_far);
-        tokio::time::advance(Duration::from_secs(600)).await;
-        let mut window = 4 * RECENT_MILLIS;
-        while window < NOW {
-            assert_eq!(from_at(&state, NOW), NOW - window);
-            tokio::time::advance(FULL_SCAN_INTERVAL).await;
-            window *= WIDENING;
-        }
-        assert_eq!(from_at(&state, NOW), NOW - window, "before the first message");
-        tokio::time::advance(FULL_SCAN_INTERVAL).await;
-        assert_eq!(from_at(&state, NOW), i64::MIN);
+        tokio::time::advance(Duration::from_secs(599)).await;
+        assert_eq!(from(&state), 100, "the others go on");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(from(&state), i64::MIN);
     }
 
     #[tokio::test(start_paused = true)]
@@ -255,6 +226,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn scan_without_an_answer_is_repeated_a_minute_later() {
+        let state = ScanState::default();
+        let mut first = Attempt::begin(&state);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        first.note_unanswered();
+        drop(first);
+        let next = Attempt::begin(&state);
+        assert_eq!((next.full.is_none(), next.back), (true, Some(RECENT_MILLIS)), "the others go on");
+        next.end(&Scan { running: vec![5], ..scan(1_000_000) });
+        let mut late = Attempt::begin(&state);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        late.note_unanswered();
+        drop(late);
+        let running = Attempt::begin(&state).bound.running();
+        assert_eq!(running, (vec![5], vec![1_000_000 - RECENT_MILLIS]), "late commits are known");
+        tokio::time::advance(Duration::from_secs(30)).await;
+        assert_eq!(Attempt::begin(&state).bound.from, i64::MIN);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn wait_for_a_commit_does_not_count_as_a_scan() {
         let state = ScanState::default();
         let full = Attempt::begin(&state);
@@ -272,8 +263,7 @@ mod tests {
         assert_eq!(late.bound.running(), (vec![5], vec![i64::MIN]));
         tokio::time::advance(SLOW_SCAN).await;
         drop(late);
-        let next = Attempt::begin(&state).bound.from;
-        assert_eq!(next, 100 - RECENT_MILLIS, "as soon as its part of the time allows");
+        assert_eq!(Attempt::begin(&state).bound.from, i64::MIN, "as soon as its part of the time allows");
         assert_eq!(Attempt::begin(&state).bound.running(), (vec![], vec![]));
     }
 

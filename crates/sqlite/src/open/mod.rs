@@ -29,7 +29,8 @@ const OLDEST_LIBRARY: i32 = 3_051_003;
 /// The maximum size of a file that is checked completely when it is opened, in bytes.
 const CHECKED_BYTES: u64 = 64 << 20;
 
-/// Returns the first damage that is found. The check of `sqlite_schema` includes the list of free pages.
+/// Returns the first damage of jobqueue's tables, each checked alone. The check of `sqlite_schema` includes the
+/// list of free pages.
 const FIND_DAMAGE: &str = "SELECT found.quick_check
     FROM (SELECT 'sqlite_schema' AS name UNION ALL SELECT name FROM sqlite_schema
         WHERE type = 'table' AND (name LIKE 'jobqueue\\_%' ESCAPE '\\' OR name = 'sqlite_sequence')) AS tables,
@@ -188,15 +189,12 @@ fn use_log(connection: &Connection) -> Result<(), Cause> {
     ))
 }
 
-/// Checks the tables of jobqueue, the schema and the list of free pages. A large file is checked only in
-/// part, so that opening stays quick; each page is checked again when it is read.
-///
-/// The application's tables are left out: their constraints, columns and indexes may need functions and
-/// collations that only its own connections have, and a row that breaks its constraint is no damage.
+/// Checks the file. A large file is checked only in part, so that opening stays quick; each page is checked
+/// again when it is read.
 fn check_content(connection: &Connection, file: &Path) -> Result<(), Cause> {
     let bytes = file.metadata().map_or(0, |metadata| metadata.len());
-    let problem: Option<String> = if bytes <= CHECKED_BYTES {
-        connection.query_row(FIND_DAMAGE, [], |row| row.get(0)).optional().map_err(from_sql)?
+    let problem = if bytes <= CHECKED_BYTES {
+        find_damage(connection).map_err(from_sql)?
     } else {
         connection
             .query_row(
@@ -208,6 +206,25 @@ fn check_content(connection: &Connection, file: &Path) -> Result<(), Cause> {
             .map_err(from_sql)?
     };
     problem.map_or(Ok(()), |problem| Err(Cause::new(StoreErrorKind::Corrupt, problem)))
+}
+
+/// Returns the first damage of the file. Only a check of the whole file finds a page that is used twice. It
+/// compares the pages first, and then the rows of each table, where those of the application may need
+/// functions and collations that only its own connections have, and a row that breaks the application's
+/// constraint is no damage: then jobqueue's tables are checked alone.
+fn find_damage(connection: &Connection) -> rusqlite::Result<Option<String>> {
+    let whole = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
+    let is_of_rows = match &whole {
+        Ok(answer) if answer == "ok" => return Ok(None),
+        Ok(problem) => !problem.starts_with("*** in database"),
+        Err(error) => {
+            error.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_ERROR)
+        }
+    };
+    if is_of_rows {
+        return connection.query_row(FIND_DAMAGE, [], |row| row.get(0)).optional();
+    }
+    whole.map(Some)
 }
 
 fn check_library(version: i32) -> Result<(), Cause> {
