@@ -7,6 +7,9 @@ use crate::browser::app::AuthorizedRequest;
 use crate::browser::redact::Field;
 use crate::browser::text::{When, line};
 
+/// The maximum difference between the times of a dead letter and of the journal's record of the same death.
+const SAME_DEATH_MILLIS: u64 = 5_000;
+
 /// An event of a job.
 pub(crate) struct Moment {
     pub(crate) at: When,
@@ -22,7 +25,9 @@ pub(crate) fn moments(
     found: &Explanation,
     ended: &[HistoryRecord],
 ) -> Vec<Moment> {
-    let mut moments: Vec<Moment> = ended.iter().map(|record| of_record(request, record)).collect();
+    let death = found.message.as_ref().and_then(|message| death_of(message, ended));
+    let others = ended.iter().filter(|record| !death.is_some_and(|death| std::ptr::eq(death, *record)));
+    let mut moments: Vec<Moment> = others.map(|record| of_record(request, record)).collect();
     if let Some(message) = &found.message {
         of_message(request, message, &mut moments);
     }
@@ -39,11 +44,21 @@ pub(crate) fn moments(
         ));
     }
     moments.sort_by(|one, other| one.order.cmp(&other.order));
-    // The journal and the dead letter both record the death of a job.
-    moments.dedup_by(|later, earlier| {
-        later.is_bad && earlier.is_bad && later.order == earlier.order && later.what == earlier.what
-    });
     moments
+}
+
+/// Returns the journal's record of the death that a dead letter shows. The letter is stored first: its message
+/// is deleted before the end is recorded.
+fn death_of<'r>(message: &RawJob, ended: &'r [HistoryRecord]) -> Option<&'r HistoryRecord> {
+    let millis = |text: &str| text.parse::<jiff::Timestamp>().ok().map(|at| at.as_millisecond());
+    let dead = message.dead.as_ref()?;
+    let died = millis(dead.time.as_deref()?)?;
+    let distance = |record: &HistoryRecord| millis(&record.ended).map_or(u64::MAX, |at| at.abs_diff(died));
+    let same_reason = |record: &&HistoryRecord| {
+        record.outcome == "dead_lettered" && record.reason.as_deref() == Some(&*dead.reason)
+    };
+    let nearest = ended.iter().filter(same_reason).min_by_key(|record| distance(record))?;
+    (distance(nearest) <= SAME_DEATH_MILLIS).then_some(nearest)
 }
 
 fn of_record(request: &AuthorizedRequest, record: &HistoryRecord) -> Moment {

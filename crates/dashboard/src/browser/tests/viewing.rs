@@ -37,6 +37,20 @@ async fn pages_show_waiting_jobs_and_dead_letters() {
     assert!(found.contains("job?queue=mails&#38;id=dead"), "{found}");
 }
 
+/// The journal has the time after the message was deleted.
+#[tokio::test(start_paused = true)]
+async fn death_that_the_journal_has_too_is_one_event() {
+    let faulty = Faulty::new(&Storage::memory());
+    let storage = faulty.storage();
+    operate(&storage).create_queue("mails").await.unwrap();
+    send(&operate(&storage), "dead").await;
+    let handler = async |_: Mail| Err::<(), _>(JobError::dead_letter("no such address"));
+    let worker = Worker::builder(storage.clone()).history(Duration::from_secs(3_600)).handle(handler);
+    let _ = worker.build().unwrap().run_until_idle().await.unwrap();
+    let page = Browser::operating(&storage).page("/job?queue=mails&id=dead").await;
+    assert_eq!(page.matches("Dead-lettered: rejected").count(), 1, "{page}");
+}
+
 #[tokio::test]
 async fn tiles_are_red_while_jobs_are_dead_or_wait_for_no_worker() {
     let storage = filled().await;
