@@ -14,6 +14,8 @@ use super::text::short_duration;
 
 /// The seconds by which a worker's record may be late.
 const RECORD_GRACE: f64 = 5.0;
+/// Older records are read in part, so that their number would not rise while processes go on dying.
+const RECENT_SECONDS: f64 = 3_600.0;
 
 /// A worker, as its record in the storage shows it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -40,16 +42,19 @@ impl WorkerOverview {
     pub fn is_late(&self) -> bool {
         self.age_seconds > self.record.interval_seconds + RECORD_GRACE
     }
+
+    /// Returns whether the worker is present, or its record became [stale](Self::stale) within the last hour.
+    pub fn is_recent(&self) -> bool {
+        self.age_seconds - 3.0 * self.record.interval_seconds <= RECENT_SECONDS
+    }
 }
 
-const RECENT_SECONDS: f64 = 3_600.0;
-
-/// Returns a sentence for operators if no worker writes its record any more, although one did within the last
-/// hour. The records do not show whether the workers have died: a storage that accepts no writes has the same
-/// effect. An older record is of a worker that died before others ended in order.
+/// Returns a sentence for operators if no worker writes its record any more, although a record became stale
+/// within the last hour. The records do not show whether the workers have died: a storage that accepts no
+/// writes has the same effect. An older record is of a worker that died before others ended in order.
 pub fn silence(workers: &[WorkerOverview]) -> Option<String> {
     let newest = workers.iter().map(|worker| worker.age_seconds).min_by(f64::total_cmp)?;
-    (workers.iter().all(|worker| worker.stale) && newest <= RECENT_SECONDS).then(|| {
+    (workers.iter().all(|worker| worker.stale) && workers.iter().any(WorkerOverview::is_recent)).then(|| {
         format!(
             "the last record of a worker was written {}: the workers have died, or cannot write; `jobqueue doctor` \
              says whether the storage accepts writes",
@@ -144,4 +149,30 @@ pub(super) fn is_unknown(queue: &str, kind: &str, workers: &[WorkerOverview]) ->
     // A worker decodes a raw payload as the only kind of its queue, or refuses it at once.
     let has_handler = kind.is_empty() || kind == RAW_KIND;
     listening.clone().next().is_some() && !has_handler && !listening.any(|listening| listening.takes(kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stale(interval_seconds: f64, age_seconds: f64) -> WorkerOverview {
+        let record = serde_json::json!({
+            "id": "1", "name": "w", "host": "h", "pid": 1, "version": "0", "started": "2026-01-01T00:00:00Z",
+            "written": "2026-01-01T00:00:00Z", "interval_seconds": interval_seconds, "slots": 1, "draining": false,
+            "queues": [], "running": [], "running_total": 0, "counters": []
+        });
+        WorkerOverview { record: serde_json::from_value(record).unwrap(), age_seconds, stale: true }
+    }
+
+    // round 35 f, C2: with an interval of 20 minutes, no record was ever both stale and of the last hour.
+    #[test]
+    fn record_is_recent_for_an_hour_after_it_has_become_stale() {
+        for interval in [15.0, 1_200.0, 3_600.0] {
+            let (died, older) =
+                (stale(interval, 3.0 * interval + 60.0), stale(interval, 3.0 * interval + 3_660.0));
+            assert!(died.is_recent() && !older.is_recent());
+            assert_eq!(silence(std::slice::from_ref(&older)), None);
+            assert!(silence(&[older, died]).is_some());
+        }
+    }
 }

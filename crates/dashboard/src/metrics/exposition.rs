@@ -94,14 +94,11 @@ fn queues(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     writer.gauges(list::READABLE, readable)
 }
 
-/// Older records are read in part, so that their number would not rise while processes go on dying.
-const RECENT_SECONDS: f64 = 3_600.0;
-
 fn workers(writer: &mut Writer<'_>, snapshot: &Snapshot) -> Result<(), Error> {
     writer.gauge(list::RECORDS, f64::from(u8::from(snapshot.workers.is_ok())))?;
     let Ok(workers) = &snapshot.workers else { return Ok(()) };
     let count = |is: fn(bool, bool) -> bool| {
-        let recent = workers.iter().filter(|worker| worker.age_seconds <= RECENT_SECONDS);
+        let recent = workers.iter().filter(|worker| worker.is_recent());
         recent.filter(|worker| is(worker.stale, worker.record.draining)).count() as f64
     };
     let states = [
