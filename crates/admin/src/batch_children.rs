@@ -1,10 +1,12 @@
 //! The places of the children of a batch that have not ended.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
 
 use futures_util::{StreamExt, stream};
 use jobqueue::__internals::BatchChildren;
 use jobqueue::{Error, ErrorKind, QueueName};
+use jobqueue_message::times::parse_rfc3339;
 use serde::Serialize;
 
 use super::found_letters::raw_letter;
@@ -45,6 +47,8 @@ pub struct OpenChild {
 pub(super) struct FoundChildren {
     /// The children by number.
     pub(super) places: BTreeMap<u64, OpenChild>,
+    /// The times at which the messages of these children were inserted, by the storage's clock.
+    inserted: BTreeMap<u64, SystemTime>,
     /// The queues that could not be read.
     pub(super) unread: BTreeSet<String>,
     /// True if all dead letters were read.
@@ -55,12 +59,20 @@ pub(super) struct FoundChildren {
 
 impl FoundChildren {
     /// Adds the jobs that are children of the batch, in the place of their state. A dead letter stays in its
-    /// place, because the record of a worker may be older.
+    /// place, because the record of a worker may be older, unless the message was certainly inserted after the
+    /// letter: a redrive leaves letters of a job that was sent twice.
     fn add(&mut self, batch: &str, jobs: impl IntoIterator<Item = RawJob>) {
         for job in jobs {
-            let Some(index) = job.batch.filter(|of| of.id == batch).and_then(|of| of.index) else { continue };
-            let found = self.places.get(&index).map(|child| child.place);
-            if job.state == JobState::Running && found == Some(JobState::Dead.name()) {
+            let of_batch = job.batch.as_ref().filter(|of| of.id == batch);
+            let Some(index) = of_batch.and_then(|of| of.index) else { continue };
+            let (found, inserted) = (self.inserted.remove(&index), inserted_at(&job));
+            let was_dead = self.places.get(&index).is_some_and(|child| child.place == JobState::Dead.name());
+            let stays = match job.state {
+                JobState::Dead => is_later(found, inserted),
+                _ => was_dead && !is_later(inserted, found),
+            };
+            self.inserted.extend(if stays { found } else { inserted }.map(|time| (index, time)));
+            if stays {
                 continue;
             }
             let child = OpenChild {
@@ -227,8 +239,69 @@ impl Admin {
     }
 }
 
+/// Returns the time at which a message or a dead letter was inserted, by the storage's clock.
+fn inserted_at(job: &RawJob) -> Option<SystemTime> {
+    match job.state {
+        JobState::Dead => job.dead.as_ref().and_then(|letter| letter.inserted),
+        _ => job.inserted.as_deref().and_then(parse_rfc3339),
+    }
+}
+
+/// Returns whether `one` is certainly later than `other`.
+fn is_later(one: Option<SystemTime>, other: Option<SystemTime>) -> bool {
+    one.zip(other).is_some_and(|(one, other)| one > other)
+}
+
 /// Returns whether the error of a read means that the queue has no messages: it was deleted, or its name is
 /// too long to have a dead-letter queue.
 fn means_no_messages(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{RawBatch, RawDeadLetter};
+
+    fn child(state: JobState, inserted: Option<u64>) -> RawJob {
+        let time = inserted.map(|seconds| format!("2026-11-29T10:00:{seconds:02}Z"));
+        let letter = RawDeadLetter {
+            reason: "attempts".to_owned(),
+            time: None,
+            deliveries: 1,
+            worker: None,
+            message: None,
+            inserted: time.as_deref().and_then(parse_rfc3339),
+        };
+        RawJob {
+            state,
+            batch: Some(RawBatch { id: "mosaic".to_owned(), index: Some(0) }),
+            inserted: time,
+            dead: (state == JobState::Dead).then_some(letter),
+            ..RawJob::default()
+        }
+    }
+
+    fn place<const N: usize>(jobs: [RawJob; N]) -> &'static str {
+        let mut found = FoundChildren::default();
+        found.add("mosaic", jobs);
+        found.places[&0].place
+    }
+
+    // round 35 f, C4: the page asked for a redrive of a job that runs.
+    #[test]
+    fn letter_that_is_left_of_an_earlier_life_hides_no_message() {
+        for state in [JobState::Waiting, JobState::Running] {
+            let (letter, message) = (child(JobState::Dead, Some(10)), child(state, Some(20)));
+            assert_eq!(place([letter.clone(), message.clone()]), state.name());
+            assert_eq!(place([message.clone(), letter.clone()]), state.name());
+            let died_again = child(JobState::Dead, Some(30));
+            assert_eq!(place([letter.clone(), died_again.clone(), message.clone()]), "dead");
+            assert_eq!(place([died_again, letter, message]), "dead");
+        }
+        // Service Bus returns the time at which the message was sent.
+        assert_eq!(place([child(JobState::Dead, Some(10)), child(JobState::Running, Some(10))]), "dead");
+        assert_eq!(place([child(JobState::Dead, Some(10)), child(JobState::Running, None)]), "dead");
+        assert_eq!(place([child(JobState::Running, Some(20)), child(JobState::Dead, None)]), "dead");
+    }
 }

@@ -234,7 +234,7 @@ impl Admin {
             _ => self.children_of(id, &found).await?,
         };
         let (dead, named) = (open.dead(&found).len() as u64, open.named(&found));
-        let FoundChildren { places, unread, dead_is_exact, workers } = open;
+        let FoundChildren { places, unread, dead_is_exact, workers, .. } = open;
         let child = |index: u64| {
             let batch = found.nested.get(&index).cloned();
             let place = if batch.is_some() { "fanned_out" } else { "unseen" };
