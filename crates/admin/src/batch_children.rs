@@ -71,7 +71,8 @@ impl FoundChildren {
                 JobState::Dead => is_later(found, inserted),
                 _ => was_dead && !is_later(inserted, found),
             };
-            self.inserted.extend(if stays { found } else { inserted }.map(|time| (index, time)));
+            let kept = if stays { found } else { inserted };
+            self.inserted.extend(kept.map(|time| (index, time)));
             if stays {
                 continue;
             }
