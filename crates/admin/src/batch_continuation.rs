@@ -20,6 +20,12 @@ pub struct OpenContinuation {
     pub place: JobPlace,
     /// The error, if the job is a dead letter.
     pub error: Option<String>,
+    /// True if the job is certainly in no queue: it has just ended, was purged or has expired, or the child
+    /// that ended last has not sent it yet.
+    pub is_gone: bool,
+    /// True if each further look at the batch searches it at length.
+    #[serde(skip)]
+    pub has_long_search: bool,
 }
 
 /// The first dead letters of all queues, as far as they may block batches.
@@ -88,11 +94,20 @@ impl Admin {
         let queue = batch.continuation_queue.as_deref().filter(|_| waits)?;
         let reading = async {
             let Some(source) = batch_source(&self.storage, id).await? else { return Ok(None) };
-            self.search_once(&JobReference::new(queue, id).with_source(source)).await.map(Some)
+            self.explain(&JobReference::new(queue, id).with_source(source)).await.map(Some)
         };
         let found = in_time(reading).await.ok()??;
         let is_dead = found.place == JobPlace::Dead;
-        let error = found.message.and_then(|message| message.last_error).filter(|_| is_dead);
-        Some(OpenContinuation { job: found.job, place: found.place, error })
+        // Whether its turn has come is read from the logs of all keys, and the end of a job that was not found
+        // from the journal.
+        let is_in_order = found.message.as_ref().is_some_and(|message| message.in_order);
+        let is_missing = matches!(found.place, JobPlace::Unseen | JobPlace::Ended);
+        Some(OpenContinuation {
+            job: found.job,
+            place: found.place,
+            error: found.message.and_then(|message| message.last_error).filter(|_| is_dead),
+            is_gone: found.has_ended && !is_dead,
+            has_long_search: found.has_long_search || is_in_order || is_missing,
+        })
     }
 }

@@ -54,7 +54,9 @@ impl BatchDetail {
     pub fn continuation_is_dead(&self) -> Option<bool> {
         match &self.continuation {
             _ if !self.waits_for_continuation() => Some(false),
-            Some(found) if found.place != JobPlace::Unseen => Some(found.place == JobPlace::Dead),
+            Some(found) if found.is_gone || found.place != JobPlace::Unseen => {
+                Some(found.place == JobPlace::Dead)
+            }
             _ => None,
         }
     }

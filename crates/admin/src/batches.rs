@@ -212,8 +212,8 @@ impl Admin {
     /// Returns a batch with the children that block it, as far as peeks of all queues, their dead letters and
     /// the records of workers show them. Costs seven requests, one for each further 5,000 children that have
     /// ended, three for each queue and three more if a child waits in it, one for each batch that its jobs
-    /// name, and one for each worker. Once all children have ended, the continuation is searched instead,
-    /// once, as [`explain`](Self::explain) searches a job.
+    /// name, and one for each worker. Once all children have ended, the continuation is searched instead, as
+    /// [`explain`](Self::explain) searches a job.
     ///
     /// If the storage [shows which jobs run](Self::shows_running_jobs), children and dead letters that are not
     /// among the first are searched as [`explain`](Self::explain) searches a job: among the first 10,000 of each

@@ -71,7 +71,7 @@ impl Admin {
     }
 
     /// Searches once, in the order in which a job moves.
-    pub(super) async fn search_once(&self, job: &JobReference) -> Result<Explanation, Error> {
+    async fn search_once(&self, job: &JobReference) -> Result<Explanation, Error> {
         let queue = self.queue(&job.queue).await?;
         let BlobReadings { workers, now, sees_workers, cancellation, unread: mut last } =
             self.read_blobs(job).await;

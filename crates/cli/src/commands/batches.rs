@@ -102,12 +102,18 @@ fn detail(session: &Session, batch: &BatchDetail) -> String {
 /// Returns a line about the continuation of a batch whose children have all ended.
 fn continuation(session: &Session, batch: &BatchDetail) -> Option<String> {
     let queue = batch.continuation_queue.as_ref().filter(|_| batch.waits_for_continuation())?;
-    let line = match batch.continuation.as_ref().filter(|found| found.place != JobPlace::Unseen) {
+    let found = batch.continuation.as_ref();
+    let line = match found.filter(|found| found.is_gone || found.place != JobPlace::Unseen) {
         Some(found) if found.place == JobPlace::Dead => format!(
             "The continuation is a dead letter of {} ({}), and blocks the batch until it is redriven: {}",
             clean(queue),
             found.error.as_deref().map_or_else(|| "no error is kept".to_owned(), clean),
             session.letters_command(&["dead", "redrive"], &found.job)
+        ),
+        Some(found) if found.is_gone => format!(
+            "The continuation is not in {}: it has just ended, was purged or has expired, or the child that ended \
+             last has not sent it yet. If this stays so, the batch does not end",
+            clean(queue)
         ),
         Some(found) => format!(
             "The continuation was sent to {}, and is no dead letter: see {}",

@@ -140,6 +140,11 @@ fn batch_whose_continuation_is_dead_waits_for_no_child() {
     let text = sandbox.ok(&["batches", "mosaic"]);
     assert!(text.contains("waits for its continuation"), "{text}");
     assert!(text.contains("is no dead letter: see `jobqueue explain --source=/jobqueue/batch/"), "{text}");
+    with(&sandbox, async |storage| {
+        storage.queues().clear(&"mails".parse().unwrap()).await.unwrap();
+    });
+    let text = sandbox.ok(&["batches", "mosaic"]);
+    assert!(text.contains("The continuation is not in mails: it has just ended, was purged"), "{text}");
 }
 
 #[test]

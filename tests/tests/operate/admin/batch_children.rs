@@ -190,6 +190,20 @@ async fn continuation_that_is_a_dead_letter_blocks_its_batch() {
     assert_eq!((found.job.queue.as_str(), found.job.id.as_str()), ("tasks", "mosaic"));
 }
 
+// review 34 c, C5: the batch was said to wait for it, and its dead letters were `?`, for ever.
+#[tokio::test(start_paused = true)]
+async fn continuation_that_was_purged_is_gone() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    send_mosaic(&storage).await;
+    assert_eq!(run_tiles(&storage, 7_200).await, 1);
+    assert!(!admin.batch("mosaic").await.unwrap().continuation.unwrap().is_gone);
+    storage.queues().clear(&"tasks-poison".parse().unwrap()).await.unwrap();
+    let detail = admin.batch("mosaic").await.unwrap();
+    assert_eq!((detail.state(), detail.dead_text().as_str()), ("waits for its continuation", "0"));
+    assert!(detail.continuation.unwrap().is_gone);
+}
+
 #[tokio::test(start_paused = true)]
 async fn continuation_behind_the_first_dead_letters_is_not_said_to_be_none() {
     let storage = in_memory();

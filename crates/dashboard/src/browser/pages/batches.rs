@@ -14,6 +14,8 @@ use crate::browser::text::line;
 
 /// The maximum number of batches on the page.
 const MAX_SHOWN: usize = 500;
+/// The seconds for which an open page is still refreshed if each refresh searches the continuation at length.
+const LONG_SEARCH_SECONDS: u64 = 20;
 
 #[derive(Template)]
 #[template(path = "batches.html")]
@@ -32,6 +34,10 @@ struct Batch<'a> {
     held_up: Vec<Child<'a>>,
     /// The continuation, if all children have ended and it was found.
     continuation: Option<Continuation>,
+    /// True if the continuation is certainly in no queue.
+    is_gone: bool,
+    /// The seconds for which an open page is still refreshed, if that is expensive.
+    again: Option<u64>,
     /// The queue of an open child; empty if none was found.
     queue: &'a str,
     may_act: bool,
@@ -53,7 +59,8 @@ struct Continuation {
 
 /// Returns the continuation of a batch, if it was found.
 fn continuation(request: &AuthorizedRequest, batch: &BatchDetail) -> Option<Continuation> {
-    let found = batch.continuation.as_ref().filter(|found| found.place != JobPlace::Unseen)?;
+    let found =
+        batch.continuation.as_ref().filter(|found| !found.is_gone && found.place != JobPlace::Unseen)?;
     let job = &found.job;
     let error = found.error.as_ref().map(|error| shown(request, &job.queue, "", Field::Error, error));
     Some(Continuation {
@@ -98,5 +105,16 @@ pub(crate) async fn one(request: AuthorizedRequest, fields: Fields) -> Result<An
     let queue = found.open.iter().find_map(|child| child.queue.as_deref()).unwrap_or_default();
     let may_act = may_preview(&request);
     let continuation = continuation(&request, &found);
-    Ok(Answer::Page(Batch { layout, batch: &found, held_up, continuation, queue, may_act }.render()?))
+    let waits = found.continuation.as_ref();
+    let page = Batch {
+        layout,
+        batch: &found,
+        held_up,
+        continuation,
+        is_gone: waits.is_some_and(|job| job.is_gone),
+        again: waits.filter(|job| job.has_long_search).map(|_| LONG_SEARCH_SECONDS),
+        queue,
+        may_act,
+    };
+    Ok(Answer::Page(page.render()?))
 }

@@ -263,6 +263,11 @@ async fn continuation_that_is_a_dead_letter_blocks_its_batch() {
     let list = browser.page("/batches").await;
     assert!(list.contains("its continuation is a dead letter"), "{list}");
     assert!(list.contains("<span class=\"tag bad\">1</span>"), "{list}");
+    // round 35 f, C3: each refresh searched it at length.
+    assert!(!page.contains("data-again"), "{page}");
+    storage.queues().clear(&"mails-poison".parse().unwrap()).await.unwrap();
+    let page = Browser::operating(&storage).page("/batch?id=mosaic").await;
+    assert!(page.contains("data-again=\"20\"") && page.contains("is gone</strong>"), "{page}");
 }
 
 #[tokio::test]
