@@ -335,23 +335,24 @@ impl Admin {
 
     /// Searches for the waiting and running jobs.
     async fn search_queue(&self, queue: &str, search: &mut Search<'_>) -> Result<(), Error> {
-        for worker in self.workers().await? {
-            for run in worker.record.running.iter().filter(|run| run.queue == queue) {
-                search.found(&run.source, &run.id, |_| Place::Open);
-            }
-        }
         if self.has_index() {
+            // A record is older than the leases that the storage shows: its job may have ended since.
             for state in JobState::IN_QUEUE {
                 if !search.has_found_all() {
                     self.search_state(queue, state, search).await?;
                 }
             }
-        } else {
-            for job in self.peek_without_batches(queue).await? {
-                search.found(&job.source, &job.id, |_| Place::Open);
-            }
-            search.sees_all = self.queue(queue).await?.length == Some(0);
+            return Ok(());
         }
+        for worker in self.workers().await? {
+            for run in worker.record.running.iter().filter(|run| run.queue == queue) {
+                search.found(&run.source, &run.id, |_| Place::Open);
+            }
+        }
+        for job in self.peek_without_batches(queue).await? {
+            search.found(&job.source, &job.id, |_| Place::Open);
+        }
+        search.sees_all = self.queue(queue).await?.length == Some(0);
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use jobqueue_admin::DeadLetterFilter;
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, after, in_memory, worker};
 
+use crate::admin::presence::present;
 use crate::admin::support::{operator, send, storages};
 
 const QUEUE: &str = "tasks";
@@ -104,4 +105,33 @@ async fn letter_of_an_earlier_redrive_is_no_death_of_its_job() {
     run_paused(&storage, || Ok(())).await;
     let outcome = admin.outcome_of(&redriven).await.unwrap();
     assert_eq!((outcome.ended, outcome.dead_again.len()), (1, 0), "{outcome:?}");
+}
+
+// round 35 f, C7: the job counted as open until the next record of its worker.
+#[tokio::test(start_paused = true)]
+async fn job_that_died_again_is_not_open_although_a_record_still_names_it() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    send(&admin, QUEUE, ["0".to_owned()]).await;
+    run_paused(&storage, || Err(JobError::dead_letter("row 17 is locked"))).await;
+    let redriven = admin.redrive(QUEUE).filter(DeadLetterFilter::all()).run().await.unwrap();
+    let handler = async |_: Task| {
+        after(25).await;
+        Err::<(), _>(JobError::dead_letter("row 18 is locked"))
+    };
+    let running = present(&storage).handle(handler).build().unwrap().run_until(after(100_000));
+    let looking = async {
+        while admin.dead_letters(QUEUE, &DeadLetterFilter::new()).await.unwrap().matching == 0 {
+            after(1).await;
+        }
+        let workers = admin.workers().await.unwrap();
+        assert_eq!(workers[0].record.running.len(), 1, "its record still names the job");
+        let outcome = admin.outcome_of(&redriven).await.unwrap();
+        assert_eq!((outcome.open, outcome.dead_again.len()), (0, 1), "{outcome:?}");
+    };
+    tokio::select! {
+        biased;
+        _ = running => panic!("the worker runs on"),
+        () = looking => {}
+    }
 }
