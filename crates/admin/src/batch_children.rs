@@ -59,8 +59,8 @@ pub(super) struct FoundChildren {
 
 impl FoundChildren {
     /// Adds the jobs that are children of the batch, in the place of their state. A dead letter stays in its
-    /// place, because the record of a worker may be older, unless the message was certainly inserted after the
-    /// letter: a redrive leaves letters of a job that was sent twice.
+    /// place, because the record of a worker may be older, unless the message was certainly inserted after
+    /// the letter: a redrive leaves letters of a job that was sent twice.
     fn add(&mut self, batch: &str, jobs: impl IntoIterator<Item = RawJob>) {
         for job in jobs {
             let of_batch = job.batch.as_ref().filter(|of| of.id == batch);

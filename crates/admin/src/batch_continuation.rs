@@ -98,8 +98,8 @@ impl Admin {
         };
         let found = in_time(reading).await.ok()??;
         let is_dead = found.place == JobPlace::Dead;
-        // Whether its turn has come is read from the logs of all keys, and the end of a job that was not found
-        // from the journal.
+        // Whether its turn has come is read from the logs of all keys, and the end of a job that was not
+        // found from the journal.
         let is_in_order = found.message.as_ref().is_some_and(|message| message.in_order);
         let is_missing = matches!(found.place, JobPlace::Unseen | JobPlace::Ended);
         Some(OpenContinuation {

@@ -79,8 +79,8 @@ impl Admin {
     /// jobs in the records of workers, and the filter cannot select running jobs by their errors. On Service
     /// Bus these are added to the messages that ten searches of two seconds read, some 9,000 at most, if
     /// there are more. For a whole batch they include the children that have not ended, if these have the ids
-    /// that a batch assigns. A plan has at most 100,000 jobs, found among the first 100,000 messages of each state;
-    /// the filter's limit and start are ignored. If there are more jobs, the next plan finds others once
+    /// that a batch assigns. A plan has at most 100,000 jobs, found among the first 100,000 messages of each
+    /// state; the filter's limit and start are ignored. If there are more jobs, the next plan finds others once
     /// workers have received these.
     ///
     /// # Errors

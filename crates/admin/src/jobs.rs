@@ -179,8 +179,8 @@ impl Admin {
     /// Returns the jobs of one state that a filter selects, without changing anything. A search reads 1,000
     /// messages a request, and stops after 100,000. Each batch that its jobs name costs a request.
     ///
-    /// On Service Bus a search reads 100 messages by one or two requests, then at most 500 a second, and stops
-    /// after two seconds. The waiting jobs include the running ones, which have no list of their own.
+    /// On Service Bus a search reads 100 messages by one or two requests, then at most 500 a second, and
+    /// stops after two seconds. The waiting jobs include the running ones, which have no list of their own.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -93,7 +93,7 @@ metrics! {
     CIRCUITS = Metric::gauge("jobqueue_queue_circuits_open", QUEUE, "Workers that fetch nothing from the queue because every job that they ran failed; stays above 0 in an empty queue until its next job succeeds");
     DESIRED = Metric::gauge("jobqueue_queue_desired_workers", QUEUE, "Workers that the queue needs, by slots; not rounded");
     RECORDS = Metric::gauge("jobqueue_workers_readable", &[], "0 if the records of workers could not be read; the figures of workers then have no samples");
-    PRESENT = Metric::gauge("jobqueue_workers", &["state"], "Workers by state: running, draining, or stale (its record has not been written for three intervals, as of the last hour: it has died, or cannot write to the storage)");
+    PRESENT = Metric::gauge("jobqueue_workers", &["state"], "Workers by state: running, draining, or stale (within the last hour its record became older than three of its intervals: it has died, or cannot write to the storage)");
     DELIVERIES = Metric::counter("jobqueue_deliveries", &["queue", "kind", "outcome"], "Deliveries that have ended, by outcome");
     RUN_TIME = Metric::histogram("jobqueue_job_run_time", KIND, "Run time of handlers").seconds();
     SCRAPE_SUCCESS = Metric::gauge("jobqueue_scrape_success", &[], "1 if the storage could be read");

@@ -27,7 +27,10 @@ impl Expiring for RequiresSession {
     }
 }
 
-/// True for a partitioned queue, which never changes; `None` if its settings could not be read.
+/// The time after which the settings of a queue are read again: it may have been deleted and created anew.
+const PARTITIONED_PERIOD: Duration = Duration::from_secs(3_600);
+
+/// True for a partitioned queue; `None` if its settings could not be read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct IsPartitioned {
     answer: Option<bool>,
@@ -36,7 +39,8 @@ pub(super) struct IsPartitioned {
 
 impl Expiring for IsPartitioned {
     fn is_gone(&self) -> bool {
-        self.answer.is_none() && self.asked.elapsed() >= SETTINGS_PAUSE
+        let period = if self.answer.is_some() { PARTITIONED_PERIOD } else { SETTINGS_PAUSE };
+        self.asked.elapsed() >= period
     }
 }
 
@@ -129,5 +133,23 @@ impl ServiceBusQueues {
         self.sessions.invalidate(Place::of(queue).queue);
         self.partitioned.invalidate(Place::of(queue).queue);
         self.facts(queue, |facts| facts.lacks_transactions = false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    // review 34 c, C6: a process that only lists kept the answer for ever.
+    #[tokio::test(start_paused = true)]
+    async fn queue_that_was_created_anew_is_asked_again_whether_it_is_partitioned() {
+        let of = |answer| IsPartitioned { answer, asked: Instant::now() };
+        let (known, unknown) = (of(Some(false)), of(None));
+        advance(SETTINGS_PAUSE).await;
+        assert!(unknown.is_gone() && !known.is_gone());
+        advance(PARTITIONED_PERIOD).await;
+        assert!(known.is_gone());
     }
 }
