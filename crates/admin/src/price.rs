@@ -29,7 +29,8 @@ impl AzurePrices {
             _ if storage.starts_with("servicebus") => String::new(),
             _ => return None,
         };
-        Some(format!("about {requests:.0} requests and {writes:.0} {of_writes}{price}"))
+        let writes = if writes > 0.0 { format!(" and {writes:.0} {of_writes}") } else { String::new() };
+        Some(format!("about {requests:.0} requests{writes}{price}"))
     }
 
     /// Returns the price of requests to queues, and of writes and lists of blobs.
