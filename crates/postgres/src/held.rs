@@ -10,9 +10,10 @@
 //! lock until the next attempt would begin, or only briefly if no permit is left, so that each operation gets
 //! its turn soon, however many there are. A list that is put as a whole is tried each second, in turn briefly
 //! and patiently: where commits take longer than a brief wait, some of its many groups are always locked by a
-//! deletion that is being committed. Lists lock their groups in one order, so patient lists cannot deadlock,
-//! and the groups that such a list has locked are free half of the time. An attempt that ends without the
-//! lock has changed nothing, and frees its connection.
+//! deletion that is being committed. Lists lock their groups in one order, so patient lists cannot deadlock.
+//! The limit is of each wait: a patient list that waits for several groups in turn keeps those that it has
+//! locked for the sum of these waits, at most for the time limit of its statement. An attempt that ends
+//! without the lock has changed nothing, and frees its connection.
 
 use std::future::Future;
 use std::iter;
@@ -56,7 +57,8 @@ impl HeldUp {
 }
 
 /// The limits of waits for locks, as values of the setting `lock_timeout`. None is longer than half of an
-/// operation's time limit: otherwise the operation could time out first, with an unknown outcome.
+/// operation's time limit: otherwise the operation could time out first, with an unknown outcome, as a list
+/// that waits for several locks in turn still can.
 #[derive(Debug)]
 pub(crate) struct LockLimits {
     pub(crate) in_list: String,
