@@ -100,7 +100,8 @@ impl Admin {
         let is_dead = found.place == JobPlace::Dead;
         // Whether its turn has come is read from the logs of all keys, and the end of a job that was not
         // found from the journal.
-        let is_in_order = found.message.as_ref().is_some_and(|message| message.in_order);
+        let may_wait = !is_dead && found.place != JobPlace::Running;
+        let is_in_order = may_wait && found.message.as_ref().is_some_and(|message| message.in_order);
         let is_missing = matches!(found.place, JobPlace::Unseen | JobPlace::Ended);
         Some(OpenContinuation {
             job: found.job,

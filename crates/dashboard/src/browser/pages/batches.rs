@@ -106,13 +106,15 @@ pub(crate) async fn one(request: AuthorizedRequest, fields: Fields) -> Result<An
     let may_act = may_preview(&request);
     let continuation = continuation(&request, &found);
     let waits = found.continuation.as_ref();
+    // A search that did not end in time has found none.
+    let is_long = found.waits_for_continuation() && waits.is_none_or(|job| job.has_long_search);
     let page = Batch {
         layout,
         batch: &found,
         held_up,
         continuation,
         is_gone: waits.is_some_and(|job| job.is_gone),
-        again: waits.filter(|job| job.has_long_search).map(|_| LONG_SEARCH_SECONDS),
+        again: is_long.then_some(LONG_SEARCH_SECONDS),
         queue,
         may_act,
     };
