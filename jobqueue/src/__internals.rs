@@ -24,6 +24,7 @@ pub use crate::coordination::schedule::operate::{
 pub use crate::dead_letters::duplicates::SeenLetters;
 pub use crate::dead_letters::held::PassAction;
 pub use crate::dead_letters::pass_state::PassListeners;
+pub use crate::dead_letters::revive::redriven_at;
 pub use crate::dead_letters::untyped::{DeadLetterQueue, LOG_SEARCH_TIME};
 pub use crate::delivery::{UNREADABLE_SOURCE, discard_forged_history, past_dead_letters, unwrap_unreadable};
 pub use crate::envelope::is_own_header;

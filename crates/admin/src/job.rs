@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use jobqueue::__internals::{
-    ClaimedChild, RunningJob, UNREADABLE_SOURCE, discard_forged_history, past_dead_letters, unwrap_unreadable,
+    ClaimedChild, RunningJob, UNREADABLE_SOURCE, discard_forged_history, past_dead_letters, redriven_at,
+    unwrap_unreadable,
 };
 use jobqueue::dead_letters::PastDeadLetter;
 use jobqueue::storage::{LeasedMessage, PeekedMessage};
@@ -151,6 +152,9 @@ pub struct RawJob {
     pub dead: Option<RawDeadLetter>,
     /// Earlier dead letters of the job, oldest first.
     pub past: Vec<PastDeadLetter>,
+    /// The time of the last redrive, if the job was redriven. A sender may have written it.
+    #[serde(skip)]
+    pub(super) redriven: Option<SystemTime>,
     /// The reason why the message is not an event; `None` for an event.
     pub problem: Option<String>,
 }
@@ -331,6 +335,7 @@ impl RawJob {
             count: deferral.count,
         });
         self.past = past_dead_letters(history);
+        self.redriven = redriven_at(event.fence_base);
         self.dead = event.dead_letter.as_ref().map(|note| RawDeadLetter {
             reason: note.reason.clone(),
             time: Some(note.time.clone()).filter(|time| !time.is_empty()),

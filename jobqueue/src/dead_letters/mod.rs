@@ -10,7 +10,7 @@ mod letter;
 mod options;
 pub(crate) mod pass;
 pub(crate) mod pass_state;
-mod revive;
+pub(crate) mod revive;
 pub(crate) mod untyped;
 
 use std::marker::PhantomData;

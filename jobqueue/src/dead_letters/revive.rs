@@ -281,9 +281,24 @@ pub(super) fn fence_base(former: u64, deliveries: u32, now: SystemTime) -> u64 {
     least.max(now).min(MAX_FENCE_BASE)
 }
 
+/// Returns the time of the redrive that gave a message this fence base, by the storage's clock, or a later
+/// time if a clock was set back; `None` for a message that was not redriven. A sender may have written the
+/// base.
+pub fn redriven_at(fence_base: u64) -> Option<SystemTime> {
+    let millis = Some(fence_base >> DELIVERY_BITS).filter(|millis| *millis > 0)?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fence_base_has_the_time_of_its_redrive() {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
+        assert_eq!(redriven_at(fence_base(0, 20, at)), Some(at));
+        assert_eq!(redriven_at(0), None);
+    }
 
     #[test]
     fn fence_grows_whatever_the_clock_says() {

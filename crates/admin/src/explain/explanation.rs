@@ -114,24 +114,25 @@ impl Explanation {
 
     /// Adds the result of a request to cancel the job that was made at `made`. Ignores a request from before
     /// the insertion of the message that was found or that ended, by a redrive or a repeated send: it
-    /// concerned an earlier life of the job, as workers judge too. So did the cancellation of a job that has
-    /// died of something else since; a dead letter does not have the time at which its message was inserted.
+    /// concerned an earlier life of the job, as workers judge too. So did an answer that is not the death of
+    /// the dead letter that was found.
     pub(super) fn find_cancellation(&mut self, cancellation: Cancellation, made: SystemTime) {
-        let message = self.message.as_ref().filter(|message| message.state != JobState::Dead);
-        let inserted = message.and_then(|message| message.inserted.as_deref());
-        let inserted = inserted.or(self.run.as_ref().and_then(|run| run.inserted.as_deref()));
-        let inserted = inserted.or(self.ended.as_ref().map(|end| end.inserted.as_str()));
-        if inserted.and_then(parse_rfc3339).is_some_and(|inserted| !is_of_this_life(made, inserted)) {
+        let recorded = self.run.as_ref().and_then(|run| run.inserted.as_deref());
+        let recorded = recorded.or(self.ended.as_ref().map(|end| end.inserted.as_str()));
+        let inserted = self.message.as_ref().and_then(insertion).or(recorded.and_then(parse_rfc3339));
+        if inserted.is_some_and(|inserted| !is_of_this_life(made, inserted)) {
             return;
         }
         let death = self.message.as_ref().and_then(|message| message.dead.as_ref());
-        let died_otherwise = death.is_some_and(|death| death.reason != Reason::CANCELLED.as_str());
-        if cancellation == Cancellation::Cancelled && died_otherwise {
+        if death.is_some_and(|death| !agrees(&cancellation, &death.reason)) {
             return;
         }
         if let Cancellation::Requested { by, at } = &cancellation {
             let text = format!("{} has asked at {at} for it to be cancelled", by.escape_debug());
-            self.reasons.insert(0, Obstacle::new("cancel_requested", text));
+            // A dead letter does not run because it died, and not because of a request that nobody answered.
+            let death = self.reasons.iter().position(|reason| reason.code == "dead_letter");
+            let place = death.map_or(0, |place| place + 1);
+            self.reasons.insert(place, Obstacle::new("cancel_requested", text));
         }
         self.cancellation = cancellation;
     }
@@ -231,6 +232,26 @@ impl Explanation {
             (JobPlace::Waiting | JobPlace::Delayed | JobPlace::BackingOff, _) => format!("It waits: {why}."),
             _ => format!("It was not found: {why}."),
         };
+    }
+}
+
+/// Returns the time at which a message was put into its queue. That of a dead letter is known only if the job
+/// was redriven; one that is later than the death was written by a sender, or by a clock that was set back.
+fn insertion(message: &RawJob) -> Option<SystemTime> {
+    let shown = message.inserted.as_deref().and_then(parse_rfc3339);
+    match message.state {
+        JobState::Dead => message.redriven.filter(|redriven| shown.is_some_and(|died| *redriven <= died)),
+        _ => shown,
+    }
+}
+
+/// Returns whether a job that died for this reason can have this answer to the request to cancel it.
+fn agrees(answer: &Cancellation, reason: &str) -> bool {
+    match answer {
+        Cancellation::Cancelled => reason == Reason::CANCELLED.as_str(),
+        Cancellation::DeadLettered => reason != Reason::CANCELLED.as_str(),
+        Cancellation::Completed => false,
+        Cancellation::None | Cancellation::Requested { .. } => true,
     }
 }
 

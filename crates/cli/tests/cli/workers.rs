@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use jobqueue::{Context, JobError, Storage, Worker};
+use jobqueue_admin::{AccessLevel, Admin, JobReference};
 
 use crate::shape::check;
 use crate::support::{Mail, Sandbox, error_text};
@@ -138,6 +139,22 @@ fn status_of_a_cancellation_says_that_the_job_has_ended_without_an_answer() {
     });
     let status = sandbox.ok(&["cancel", "mails", &id, "--status"]);
     assert!(status.contains("; no worker has answered. It has ended: completed at "), "{status}");
+}
+
+// round 35, E1: it read as if the job had been cancelled.
+#[test]
+fn status_of_a_cancellation_says_of_what_the_job_died_without_an_answer() {
+    let sandbox = Sandbox::with_mails(0, 1);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let storage = Storage::connect(&sandbox.storage).await.unwrap();
+        let admin = Admin::builder(storage).access(AccessLevel::Operate).operator("ada").build();
+        let _ = admin.cancel(&JobReference::new("mails", "dead-0")).await.unwrap();
+    });
+    let reason = sandbox.json(&["dead", "show", "mails", "dead-0"])["dead"]["reason"].clone();
+    let status = sandbox.ok(&["cancel", "mails", "dead-0", "--status"]);
+    let end = format!("; no worker has answered. It is a dead letter: {}: ", reason.as_str().unwrap());
+    assert!(status.contains(&end), "{status}");
 }
 
 // A dead letter of the job does not prove that no other message of it waits among the messages not looked at.

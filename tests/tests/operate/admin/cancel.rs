@@ -30,7 +30,7 @@ pub(super) async fn dead(admin: &Admin) -> Vec<(String, String)> {
 
 /// Runs jobs of ten minutes that stop when their token fires and then return `answer`; cancels `job` after a
 /// minute.
-async fn cancel_running(
+pub(super) async fn cancel_running(
     storage: &Storage,
     job: &JobReference,
     answer: fn() -> Result<(), JobError>,

@@ -5,6 +5,7 @@ mod azurite;
 mod batch_children;
 mod canary;
 mod cancel;
+mod cancel_lives;
 mod cancel_many;
 mod cancel_notices;
 mod circuits;
