@@ -265,3 +265,55 @@ fn ended(end: &HistoryRecord) -> String {
         end.worker.escape_debug()
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use jobqueue_message::times::rfc3339;
+
+    use super::*;
+    use crate::RawDeadLetter;
+
+    /// Returns what a letter of this reason, which was put back at second 1,000 and died at 2,000, shows of a
+    /// request that was made at this second.
+    fn shown(cancellation: Cancellation, made: u64, reason: &str) -> Cancellation {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let mut found = Explanation::new(&JobReference::new("mails", "1"));
+        let dead = RawDeadLetter {
+            reason: reason.to_owned(),
+            time: None,
+            deliveries: 1,
+            worker: None,
+            message: None,
+            inserted: None,
+        };
+        found.message = Some(RawJob {
+            state: JobState::Dead,
+            inserted: Some(rfc3339(at(2_000))),
+            redriven: Some(at(1_000)),
+            dead: Some(dead),
+            ..RawJob::default()
+        });
+        found.find_cancellation(cancellation, at(made));
+        found.cancellation
+    }
+
+    // round 35, E1
+    #[test]
+    fn dead_letter_shows_only_the_request_and_the_answer_of_its_own_life() {
+        let requested = || Cancellation::Requested { by: "ada".to_owned(), at: String::new() };
+        for answer in [requested(), Cancellation::DeadLettered] {
+            assert_eq!(shown(answer.clone(), 500, "rejected"), Cancellation::None);
+            assert_eq!(shown(answer.clone(), 1_500, "rejected"), answer);
+        }
+        for (answer, reason) in [
+            (Cancellation::Completed, "rejected"),
+            (Cancellation::Cancelled, "rejected"),
+            (Cancellation::DeadLettered, "cancelled"),
+        ] {
+            assert_eq!(shown(answer, 1_500, reason), Cancellation::None);
+        }
+        assert_eq!(shown(Cancellation::Cancelled, 1_500, "cancelled"), Cancellation::Cancelled);
+    }
+}

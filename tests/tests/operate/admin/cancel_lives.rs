@@ -46,20 +46,6 @@ async fn dead_letter_shows_its_death_before_a_request_that_nobody_answered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dead_letter_of_a_redriven_job_does_not_show_the_answer_of_its_earlier_life() {
-    let storage = in_memory();
-    let admin = operator(&storage);
-    let job = send(&storage, "failed", SendOptions::new()).await;
-    let letters = cancel_running(&storage, &job, || Err(JobError::dead_letter("no such host"))).await;
-    assert_eq!(letters.len(), 1);
-    assert_eq!(admin.explain(&job).await.unwrap().cancellation, Cancellation::DeadLettered);
-    redrive(&storage).await;
-    die(&storage).await;
-    let found = admin.explain(&job).await.unwrap();
-    assert_eq!((found.place, found.cancellation), (JobPlace::Dead, Cancellation::None));
-}
-
-#[tokio::test(start_paused = true)]
 async fn dead_letter_of_a_job_that_was_sent_again_does_not_show_that_it_completed() {
     let storage = in_memory();
     let admin = operator(&storage);
