@@ -2,7 +2,7 @@
 //! others.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -23,6 +23,7 @@ use crate::storage::{
     Certainty, ExpiredReceipt, GetMessages, LeasedMessage, MAX_MESSAGES, MessageRef, Received,
     StoreErrorKind, Tries, UpdateMessage,
 };
+use crate::sync::lock;
 
 /// The lease of dead letters during a pass, in which they are invisible to other passes.
 const LETTER_LEASE: Duration = Duration::from_secs(600);
@@ -32,7 +33,7 @@ const PAGE_REQUEST_TIMEOUT: Duration = Duration::from_secs(100);
 /// The longest wait for a storage that throttles. Then the page is requested nevertheless, because the
 /// storage may throttle the lease renewals of other jobs for hours.
 const MAX_THROTTLE_WAIT: Duration = Duration::from_secs(60);
-/// The time after which a pass whose requests fail gives up making letters visible again.
+/// The time after the last success after which a pass gives up making letters visible again.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The reason if the first letters became visible again before the last letter was seen.
 pub(super) const TOO_MANY_LETTERS: &str = "more dead letters than can be read while the first are held, so some may not have been met; redrive or purge some first";
@@ -319,21 +320,26 @@ impl DeadLetterQueue {
     }
 
     /// Makes the letters visible again that were not deleted. In an outage, in which each request may remain
-    /// without an answer, all letters share the time of one change, because there may be thousands.
+    /// without an answer, all letters share the time of one change, because there may be thousands. Each
+    /// success in between gives the others that time again: thousands take longer than one may.
     async fn release(&self, held: Vec<MessageRef>) {
-        let give_up = Instant::now() + RELEASE_TIMEOUT;
-        let is_failing = AtomicBool::new(false);
+        let all_visible = Instant::now() + LETTER_LEASE;
+        let give_up = Mutex::new(Instant::now() + RELEASE_TIMEOUT);
         let release = async |message: MessageRef| {
-            if is_failing.load(Ordering::Relaxed) && Instant::now() >= give_up {
+            let (began, until) = (Instant::now(), *lock(&give_up));
+            if began >= until {
                 return;
             }
             let update =
                 UpdateMessage::new(Duration::ZERO).with_expired(ExpiredReceipt::Allow).ending_lease();
-            let tries = Tries::until(self.core.runtime(), give_up, 2, 2);
+            let tries = Tries::until(self.core.runtime(), until, 2, 2);
             let updated = tries.run(|| self.core.store().update(&self.name, &message, update.clone())).await;
-            // An error of this letter alone, such as a lost lease, says nothing about the storage.
+            // An error of this letter alone, such as a lost lease, says nothing about the storage. A success
+            // that took long does: the next may take as long.
             let is_outage = matches!(&updated, Err(error) if error.is_retryable() || error.is_ambiguous());
-            is_failing.store(is_outage, Ordering::Relaxed);
+            if !is_outage && began.elapsed() < RELEASE_TIMEOUT / 2 {
+                *lock(&give_up) = (Instant::now() + RELEASE_TIMEOUT).min(all_visible);
+            }
             if let Err(error) = updated {
                 crate::log::debug!(queue = %self.name, %error, "a dead letter stays invisible for up to 10 minutes");
             }

@@ -106,6 +106,30 @@ async fn pass_ends_soon_while_the_storage_hangs() {
     assert!(began.elapsed() < Duration::from_secs(200), "{:?}", began.elapsed());
 }
 
+// round 35, E2: after half a minute one refusal left all that were still held invisible for 10 minutes.
+#[tokio::test(start_paused = true)]
+async fn one_refusal_late_in_a_long_release_hides_no_letter() {
+    let inner = in_memory();
+    // Quiet: another fault would change the order of the updates.
+    let faulty = Faulty::quiet(&inner);
+    let queue = hundred_letters(&faulty.storage()).await;
+    let mut updates = 0;
+    faulty.on(Operation::Update, move |_| {
+        updates += 1;
+        Some(match updates {
+            // Sixteen at a time take 44 seconds. The slot of this one is free while no other has an answer.
+            70 => Fault::DelayBefore(Duration::from_secs(10)),
+            96 => Fault::Refuse(StoreErrorKind::Unavailable),
+            _ => Fault::DelayBefore(Duration::from_secs(7)),
+        })
+    });
+    let began = Instant::now();
+    assert_eq!(queue.dead_letters().unwrap().list().await.unwrap().letters.len(), 100);
+    assert!(began.elapsed() > Duration::from_secs(40), "{:?}", began.elapsed());
+    let visible = inner.queue::<Task>().await.unwrap().dead_letters().unwrap();
+    assert_eq!(visible.list().await.unwrap().letters.len(), 100);
+}
+
 // audit 28, core B1
 #[tokio::test(start_paused = true)]
 async fn stop_ends_the_tries_of_a_page() {
