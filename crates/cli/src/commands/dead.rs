@@ -98,7 +98,7 @@ pub(crate) struct ResendArguments {
     #[arg(long, value_name = "QUEUE")]
     to: Option<String>,
     /// The id of the new job, to repeat a send that may have succeeded [default: a new id]
-    #[arg(long = "id", value_name = "ID")]
+    #[arg(long = "id", value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
     new_id: Option<String>,
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use futures_util::{StreamExt, stream};
 use jobqueue::{ErrorKind, QueueName};
 use jobqueue_admin::{Explanation, JobPlace, JobReference};
@@ -25,7 +26,7 @@ pub(crate) struct ExplainArguments {
     /// The id of the job
     id: Option<String>,
     /// The sender, if several senders use the same id
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     source: Option<String>,
     /// The time between the two looks that measure how fast the jobs of a queue end; workers write their
     /// counts every 15 seconds by default, and 0s looks once

@@ -31,7 +31,7 @@ pub(crate) struct SendArguments {
     #[arg(long, value_name = "FILE", default_value = "-")]
     file: PathBuf,
     /// The kind of the job; without it the input is a CloudEvent in JSON
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     kind: Option<String>,
     /// Reads a job from each line; with `--output ndjson` each job is printed when it was sent
     #[arg(long, conflicts_with = "id")]
@@ -53,10 +53,10 @@ pub(crate) struct SendArguments {
 struct Options {
     /// The id of the job [default: a new id]; a second send under one id stores a second message, and both
     /// may run
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     id: Option<String>,
     /// The sender of the job, a URI reference
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     source: Option<String>,
     /// The key of the job
     #[arg(long, value_parser = NonEmptyStringValueParser::new())]

@@ -343,6 +343,9 @@ fn key_selects_dead_letters_exactly() {
 #[test]
 fn empty_condition_is_refused() {
     let sandbox = Sandbox::with_mails(1, 1);
+    let mail = sandbox.path("mail.json");
+    std::fs::write(&mail, r#"{"to":"ada@example.org"}"#).unwrap();
+    let mail = mail.to_str().unwrap();
     for arguments in [
         &["dead", "purge", "mails", "--kind", "mail", "--yes", "--text", ""][..],
         // round 34, A4: it selected all messages that are no events.
@@ -354,6 +357,12 @@ fn empty_condition_is_refused() {
         &["peek", "mails", "--state", "waiting", "--text", ""],
         &["history", "--error", ""],
         &["send", "mails", "--kind", "mail", "--key", ""],
+        // round 35, E3: the job was sent under a new id, also where the send was to be repeated.
+        &["send", "mails", "--kind", "mail", "--file", mail, "--id", ""],
+        &["send", "mails", "--kind", "mail", "--file", mail, "--source", ""],
+        &["send", "mails", "--kind", "", "--file", mail],
+        &["dead", "resend", "mails", "dead-0", "--id", ""],
+        &["explain", "mails", "dead-0", "--source", ""],
     ] {
         let output = sandbox.run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", error_text(&output));
