@@ -2,7 +2,9 @@
 //!
 //! Knows jobs and the messages that died; knows nothing of access, queues or requests.
 
+use std::cmp::Ordering;
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 use std::time::SystemTime;
 
 use jobqueue::dead_letters::DeadLetter;
@@ -27,15 +29,42 @@ pub struct PlannedLetter {
     /// True for a text that is not an event: a redrive turns it into a message with another id.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub text: bool,
-    /// The time at which the job died, as the past of its next letter shows it; `None` if it is not known,
-    /// as in a plan from a file.
     #[serde(skip)]
-    pub(super) died: Option<String>,
+    pub(super) died: DeathTime,
+}
+
+/// The time at which a job died, as the past of its next letter shows it; `None` if it is not known, as in a
+/// plan from a file. Any two are equal: copies of a letter have different times, and are equal entries.
+#[derive(Debug, Clone, Default)]
+pub(super) struct DeathTime(Option<String>);
+
+impl PartialEq for DeathTime {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for DeathTime {}
+
+impl PartialOrd for DeathTime {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for DeathTime {
+    fn cmp(&self, _: &Self) -> Ordering {
+        Ordering::Equal
+    }
+}
+
+impl Hash for DeathTime {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 impl From<JobReference> for PlannedLetter {
     fn from(job: JobReference) -> Self {
-        Self { job, message: None, text: false, died: None }
+        Self { job, message: None, text: false, died: DeathTime(None) }
     }
 }
 
@@ -52,7 +81,8 @@ impl PlannedLetter {
         let loses_its_id =
             |text| letter.reason == Reason::UNKNOWN || !matches!(parse(text), Ok(Parsed::Bare(_)));
         let text = *letter.kind == *UNREADABLE_KIND || letter.unreadable_text().is_some_and(loses_its_id);
-        Self { job, message: letter.message_id().map(str::to_owned), text, died: letter.time_text() }
+        let died = DeathTime(letter.time_text());
+        Self { job, message: letter.message_id().map(str::to_owned), text, died }
     }
 
     /// Returns whether this names a letter of the job with this message. An entry without a message names any
@@ -65,7 +95,8 @@ impl PlannedLetter {
     /// Returns whether the job of a letter may have died again after this letter: a redrive adds the letter
     /// that it puts back to the past of its job.
     pub(super) fn may_precede(&self, letter: &DeadLetter) -> bool {
-        letter.past.iter().any(|past| self.died.is_none() || self.died == past.time_text())
+        let DeathTime(died) = &self.died;
+        letter.past.iter().any(|past| died.is_none() || *died == past.time_text())
     }
 }
 
@@ -185,6 +216,7 @@ fn time_option<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Syst
 
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeSet, HashSet};
     use std::time::Duration;
 
     use super::*;
@@ -200,6 +232,16 @@ mod tests {
             let json = serde_json::to_string(&plan).unwrap();
             assert_eq!(serde_json::from_str::<DeadLetterPlan>(&json).unwrap(), plan, "{json}");
         }
+    }
+
+    // round 35, E4: a plan that was written and read back was another.
+    #[test]
+    fn copy_of_a_letter_is_an_equal_entry() {
+        let letter = || PlannedLetter::from(JobReference::new("mails", "1")).with_message("17");
+        let copy = PlannedLetter { died: DeathTime(Some("2026-11-22T06:15:00.000Z".to_owned())), ..letter() };
+        assert_eq!(letter(), copy);
+        assert_eq!(HashSet::from([letter(), copy.clone()]).len(), 1);
+        assert_eq!(BTreeSet::from([letter(), copy]).len(), 1);
     }
 
     #[test]
