@@ -146,7 +146,7 @@ impl Admin {
                 text.push_str("; workers that run were not notified");
             }
             match (failure, notified) {
-                (Some(error), _) if all == 1 => Err(error),
+                (Some(error), Ok(_)) if all == 1 => Err(error),
                 (Some(error), _) | (None, Err(error)) => {
                     Err(Error::new(error.kind(), text).with_source(error))
                 }

@@ -314,6 +314,17 @@ async fn workers_are_notified_of_a_request_that_may_stand() {
     assert!(faulty.calls_of(Operation::ListBlobs) > 0, "the request stands");
 }
 
+// round 35, E5
+#[tokio::test(start_paused = true)]
+async fn cancellation_of_one_job_says_that_no_worker_was_notified() {
+    // Quiet: only these calls fail.
+    let faulty = Faulty::quiet(&in_memory());
+    faulty.plan_always(Operation::PutBlob, Fault::DropAnswer(StoreErrorKind::Unavailable));
+    faulty.plan_always(Operation::ListBlobs, Fault::Refuse(StoreErrorKind::Unauthorized));
+    let error = operator(&faulty.storage()).cancel(&JobReference::new("tasks", "a")).await.unwrap_err();
+    assert!(error.to_string().ends_with("; workers that run were not notified"), "{error:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn plan_of_a_cancellation_reads_a_bounded_part_of_a_long_queue() {
     let storage = in_memory();
