@@ -203,9 +203,11 @@ impl<'a> Bulk<'a> {
             let total = total.map(|total| total.max(done));
             (self.progress)(BulkProgress { done, total, waits: false, held_up: None });
         };
-        let mut report_copy = |letter: &DeadLetter| copies.push(PlannedLetter::of(&self.queue, letter));
+        let of_copies = &mut |letter: &DeadLetter| copies.push(PlannedLetter::of(&self.queue, letter));
+        let mut stayed = Vec::new();
+        let of_stayed = &mut |letter: &DeadLetter| stayed.push(PlannedLetter::of(&self.queue, letter));
         let seen = self.seen.get_or_insert_with(|| letters.none_seen());
-        let listeners = PassListeners { of_letters: &mut report_letter, of_copies: &mut report_copy };
+        let listeners = PassListeners { of_letters: &mut report_letter, of_copies, of_stayed };
         let report = letters.pass_reporting_copies(seen, &options, action, listeners).await?;
         let mut report = BulkReport::of(self.queue.clone(), report, reported, self.dry_run);
         report.received = seen.received;
@@ -215,7 +217,7 @@ impl<'a> Bulk<'a> {
             let memberships = Memberships::default();
             report.waited_for = memberships.count(&self.admin.storage, &children, &self.admin.stop).await;
         }
-        self.complete(&mut report, &copies);
+        self.complete(&mut report, &copies, &stayed);
         if self.dry_run {
             report.letters.extend(copies);
         } else {
@@ -224,13 +226,13 @@ impl<'a> Bulk<'a> {
         Ok(report)
     }
 
-    /// Removes the handled letters and `copies` from the plan, and sets the number of planned letters that
-    /// were not met, and whether the pass is complete.
-    fn complete(&mut self, report: &mut BulkReport, copies: &[PlannedLetter]) {
+    /// Removes the letters that were met from the plan: those that were handled, `copies`, and those that
+    /// `stayed`. Sets the number of planned letters that were not met, and whether the pass is complete.
+    fn complete(&mut self, report: &mut BulkReport, copies: &[PlannedLetter], stayed: &[PlannedLetter]) {
         let skipped = report.skipped.len() as u64;
         let rest = match &mut self.selection {
             Selection::Plan(plan) => {
-                plan.remove(report.letters.iter().chain(copies));
+                plan.remove(report.letters.iter().chain(copies).chain(stayed));
                 Some((plan.letters.len() as u64).saturating_sub(skipped))
             }
             Selection::Filter(_) => None,

@@ -177,8 +177,7 @@ impl DeadLetterPlan {
         }
     }
 
-    /// Removes the letters that were handled: one entry for each, because a copy of a letter is an equal
-    /// entry.
+    /// Removes the letters that were met: one entry for each, because a copy of a letter is an equal entry.
     pub(super) fn remove<'l>(&mut self, done: impl Iterator<Item = &'l PlannedLetter>) {
         let mut by_id = HashMap::<&str, Vec<&PlannedLetter>>::new();
         for letter in done {

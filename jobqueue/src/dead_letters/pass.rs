@@ -54,7 +54,8 @@ impl DeadLetterQueue {
         action: PassAction,
         on_letter: &mut LetterListener<'_>,
     ) -> Result<RedriveReport, Error> {
-        let listeners = PassListeners { of_letters: on_letter, of_copies: &mut |_| {} };
+        let listeners =
+            PassListeners { of_letters: on_letter, of_copies: &mut |_| {}, of_stayed: &mut |_| {} };
         self.pass_reporting_copies(&mut self.none_seen(), options, action, listeners).await
     }
 
@@ -180,7 +181,7 @@ impl DeadLetterQueue {
         listeners: &mut PassListeners<'_, '_>,
     ) {
         while !picked.is_empty() && !pass.is_over() {
-            let tasks = pass.next_letters(&mut picked);
+            let tasks = pass.next_letters(&mut picked, listeners);
             let handled = join_all(tasks.iter().map(|task| self.handle(task, pass.action))).await;
             let has_failed = handled.iter().any(Result::is_err);
             for (task, handled) in tasks.into_iter().zip(handled) {

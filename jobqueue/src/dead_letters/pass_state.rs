@@ -32,6 +32,8 @@ pub struct PassListeners<'l, 'f> {
     pub of_letters: &'l mut LetterListener<'f>,
     /// Called for each letter that was, or would be, deleted as a copy.
     pub of_copies: &'l mut LetterListener<'f>,
+    /// Called for each selected letter that stays, because it may be a later death of a job that was put back.
+    pub of_stayed: &'l mut LetterListener<'f>,
 }
 
 pub(super) struct Pass<'p> {
@@ -92,7 +94,11 @@ impl Pass<'_> {
 
     /// Takes the next letters that can be handled concurrently: letters of different jobs and groups, with
     /// payloads that together fit into memory.
-    pub(super) fn next_letters(&mut self, picked: &mut VecDeque<HeldLetter>) -> Vec<Task> {
+    pub(super) fn next_letters(
+        &mut self,
+        picked: &mut VecDeque<HeldLetter>,
+        listeners: &mut PassListeners<'_, '_>,
+    ) -> Vec<Task> {
         let remaining = usize::try_from(self.remaining()).unwrap_or(usize::MAX);
         let (mut jobs, mut groups) = (HashSet::new(), HashSet::new());
         let (mut tasks, mut bytes) = (Vec::new(), 0);
@@ -118,6 +124,7 @@ impl Pass<'_> {
             let begin = self.next_at;
             match (role, self.options.per_second) {
                 (LetterRole::Leave, _) => {
+                    (listeners.of_stayed)(&held.letter);
                     self.leave(held.message);
                     continue;
                 }

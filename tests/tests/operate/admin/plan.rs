@@ -185,6 +185,31 @@ async fn a_plan_takes_the_copies_that_its_preview_counted() {
     }
 }
 
+// round 35, E6: it was said to be gone, or held by others.
+#[tokio::test(start_paused = true)]
+async fn letter_that_stays_because_its_job_was_put_back_is_not_missing() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    let letters = QueueName::new("tasks-poison").unwrap();
+    for queue in [QUEUE, letters.as_str()] {
+        admin.create_queue(queue).await.unwrap();
+    }
+    // With the largest base, neither letter is certainly the older.
+    let event = json!({"specversion": "1.0", "id": "7", "source": "/shop", "type": "task", "data": {"name": "a"},
+                       "fencebase": 9_007_199_254_740_991_u64});
+    for _ in 0..2 {
+        let _ = storage.queues().put(&letters, PutMessage::new(event.to_string())).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let preview = admin.purge(QUEUE).filter(DeadLetterFilter::all()).dry_run(true).run().await.unwrap();
+    let mut plan = preview.plan();
+    assert_eq!(plan.letters.len(), 2);
+    plan.letters.push(JobReference::new(QUEUE, "gone").into());
+    let report = admin.redrive(QUEUE).plan(plan).run().await.unwrap();
+    assert_eq!((report.count, report.copies, report.left), (1, 0, 1), "{report:?}");
+    assert_eq!((report.missing, dead(&admin).await), (Some(1), 1), "{report:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn purge_counts_the_children_that_batches_wait_for() {
     let storage = in_memory();
