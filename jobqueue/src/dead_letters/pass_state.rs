@@ -32,7 +32,7 @@ pub struct PassListeners<'l, 'f> {
     pub of_letters: &'l mut LetterListener<'f>,
     /// Called for each letter that was, or would be, deleted as a copy.
     pub of_copies: &'l mut LetterListener<'f>,
-    /// Called for each selected letter that stays, because it may be a later death of a job that was put back.
+    /// Called for each selected letter that stays, because it may be a later death of a job of the pass.
     pub of_stayed: &'l mut LetterListener<'f>,
 }
 
