@@ -48,7 +48,7 @@ pub(super) struct FoundChildren {
     /// The children by number.
     pub(super) places: BTreeMap<u64, OpenChild>,
     /// The times at which the messages of these children were inserted, by the storage's clock.
-    inserted: BTreeMap<u64, SystemTime>,
+    pub(super) inserted: BTreeMap<u64, SystemTime>,
     /// The queues that could not be read.
     pub(super) unread: BTreeSet<String>,
     /// True if all dead letters were read.

@@ -173,6 +173,15 @@ impl<'a> Bulk<'a> {
         Ok(options.given(self.per_second, DeadLetterOptions::per_second))
     }
 
+    fn action(&self) -> PassAction {
+        match (self.dry_run, self.purges) {
+            (true, true) => PassAction::Report,
+            (true, false) => PassAction::ReportPutBack,
+            (false, true) => PassAction::Delete,
+            (false, false) => PassAction::PutBack,
+        }
+    }
+
     /// Passes over the dead letters once. Leaves alone those that arrived after `before`.
     pub(super) async fn pass(&mut self, before: Option<SystemTime>) -> Result<BulkReport, Error> {
         let options = self.pass_options(before)?;
@@ -182,13 +191,7 @@ impl<'a> Bulk<'a> {
             Selection::Filter(_) => letters.known_count().await?,
         };
         self.total = expected.map(|letters| self.done_before + letters);
-        let (total, counts_children) = (self.total, self.dry_run || self.purges);
-        let action = match (self.dry_run, self.purges) {
-            (true, true) => PassAction::Report,
-            (true, false) => PassAction::ReportPutBack,
-            (false, true) => PassAction::Delete,
-            (false, false) => PassAction::PutBack,
-        };
+        let (total, counts_children, action) = (self.total, self.dry_run || self.purges, self.action());
         let (mut reported, mut copies, mut children) = (Vec::new(), Vec::new(), Vec::new());
         let mut errors = ErrorCounts::default();
         let mut report_letter = |letter: &DeadLetter| {
