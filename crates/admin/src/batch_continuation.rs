@@ -14,7 +14,7 @@ use super::{Admin, JobPlace, JobReference};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct OpenContinuation {
-    /// The job, with the sender by which it is told from jobs that others send with the same id.
+    /// The job, with its sender, which distinguishes it from jobs that others send with the same id.
     pub job: JobReference,
     /// The place in which it was found.
     pub place: JobPlace,
