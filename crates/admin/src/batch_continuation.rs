@@ -107,7 +107,7 @@ impl Admin {
             job: found.job,
             place: found.place,
             error: found.message.and_then(|message| message.last_error).filter(|_| is_dead),
-            is_gone: found.has_ended && !is_dead,
+            is_gone: found.has_ended && found.has_no_letter,
             has_long_search: found.has_long_search || is_in_order || is_missing,
         })
     }

@@ -30,6 +30,9 @@ pub struct Explanation {
     pub message: Option<RawJob>,
     /// Its end, if it is in the history.
     pub ended: Option<HistoryRecord>,
+    /// True if certainly no message of the job is a dead letter.
+    #[serde(skip)]
+    pub(crate) has_no_letter: bool,
     /// True if the search for the job went beyond the first 1,000 messages of a state.
     #[serde(skip)]
     pub has_long_search: bool,
@@ -93,6 +96,7 @@ impl Explanation {
             summary: String::new(),
             message: None,
             ended: None,
+            has_no_letter: false,
             has_long_search: false,
             run: None,
             worker: None,

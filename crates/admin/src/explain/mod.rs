@@ -86,6 +86,7 @@ impl Admin {
         if found.run.is_none() && may_run {
             found.find_lost_run(&gone, &queue);
         }
+        found.has_no_letter = sees_dead && found.place == JobPlace::Unseen;
         let is_certain = sees_jobs && sees_dead;
         if found.place == JobPlace::Unseen {
             self.find_end(&mut found, is_certain).await;

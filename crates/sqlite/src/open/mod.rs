@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use self::log::LeftLog;
 use super::checkpoint::checkpoint;
@@ -217,9 +217,9 @@ fn find_damage(connection: &Connection) -> rusqlite::Result<Option<String>> {
     let is_of_rows = match &whole {
         Ok(answer) if answer == "ok" => return Ok(None),
         Ok(problem) => !problem.starts_with("*** in database"),
-        Err(error) => {
-            error.sqlite_error().is_some_and(|error| error.extended_code == rusqlite::ffi::SQLITE_ERROR)
-        }
+        // A function that is missing, and a collation that is.
+        Err(rusqlite::Error::SqlInputError { .. }) => true,
+        Err(error) => error.sqlite_error_code() == Some(ErrorCode::Unknown),
     };
     if is_of_rows {
         return connection.query_row(FIND_DAMAGE, [], |row| row.get(0)).optional();
