@@ -28,7 +28,9 @@ async fn queues_of_one_name_in_two_storages_are_told_apart() {
         for number in 0..jobs {
             orders.send(&Order { number }).await.unwrap();
         }
-        let fail = |_: Order| async { Err::<(), _>(JobError::retry("down")) };
+        // Late enough that no job dies meanwhile.
+        let later = Duration::from_secs(3_600);
+        let fail = move |_: Order| async move { Err::<(), _>(JobError::retry_after(later, "down")) };
         let stop = tokio::time::sleep(Duration::from_millis(500));
         let worker = worker(&storage).handle(fail).build().unwrap();
         drop(worker.run_until(stop).await.unwrap());
