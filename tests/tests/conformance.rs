@@ -70,8 +70,10 @@ fn in_one_file() -> Result<(), Failed> {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let folder = tempfile::tempdir()?;
+        // The clock of a file is that of its first handle, which may not be closed yet.
+        let clock = Arc::new(ManualClock::new());
         for _ in 0..2 {
-            let report = exercise(&sqlite_in(folder.path()).await).await;
+            let report = exercise(&sqlite_in(folder.path(), clock.clone()).await).await;
             if !report.broken().is_empty() {
                 return Err(report.to_string().into());
             }
@@ -91,11 +93,10 @@ fn sharded() -> Subject {
 
 async fn in_sqlite() -> Subject {
     let folder = tempfile::tempdir().unwrap();
-    sqlite_in(folder.path()).await.keeping(folder)
+    sqlite_in(folder.path(), Arc::new(ManualClock::new())).await.keeping(folder)
 }
 
-async fn sqlite_in(folder: &Path) -> Subject {
-    let clock = Arc::new(ManualClock::new());
+async fn sqlite_in(folder: &Path, clock: Arc<ManualClock>) -> Subject {
     let options =
         sqlite::Options::new(folder.join("jobs.db")).runtime(Runtime::new().with_clock(clock.clone()));
     Subject::virtual_time(Storage::open(options).await.unwrap(), clock)
