@@ -176,7 +176,7 @@ async fn failed_looks_between_others_do_not_prolong_the_wait_for_a_canary() {
         sleep(Duration::from_secs(30)).await;
         loop {
             sleep(Duration::from_secs(60)).await;
-            faulty.plan_always(Operation::ListBlobs, Fault::Refuse(StoreErrorKind::Unavailable));
+            faulty.plan_always(Operation::Peek, Fault::Refuse(StoreErrorKind::Unavailable));
             sleep(Duration::from_secs(60)).await;
             faulty.heal();
         }
@@ -261,7 +261,7 @@ async fn canary_is_watched_on_after_an_outage() {
     let faulty = Faulty::new(&storage);
     let outage = async {
         sleep(Duration::from_secs(3)).await;
-        faulty.plan_always(Operation::ListBlobs, Fault::Refuse(StoreErrorKind::Unavailable));
+        faulty.plan_always(Operation::Peek, Fault::Refuse(StoreErrorKind::Unavailable));
         sleep(Duration::from_secs(300)).await;
         faulty.heal();
     };
