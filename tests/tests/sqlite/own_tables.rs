@@ -22,9 +22,18 @@ fn create_own(path: &Path, table: &str, own: &str) {
 async fn tables_of_the_application_are_not_checked() {
     let folder = folder();
     for (number, (table, own)) in [
-        ("CREATE TABLE own (a TEXT)", "CREATE TABLE own (a TEXT CHECK (a REGEXP '@'))"),
-        ("CREATE TABLE own (a TEXT)", "CREATE TABLE own (a TEXT, b AS (a REGEXP '@'))"),
-        ("CREATE TABLE own (a TEXT UNIQUE)", "CREATE TABLE own (a TEXT COLLATE app UNIQUE)"),
+        (
+            "CREATE TABLE own (a TEXT); INSERT INTO own VALUES ('a')",
+            "CREATE TABLE own (a TEXT CHECK (a REGEXP '@'))",
+        ),
+        (
+            "CREATE TABLE own (a TEXT); INSERT INTO own VALUES ('a')",
+            "CREATE TABLE own (a TEXT, b AS (a REGEXP '@'))",
+        ),
+        (
+            "CREATE TABLE own (a TEXT UNIQUE); INSERT INTO own VALUES ('a'), ('b')",
+            "CREATE TABLE own (a TEXT COLLATE app UNIQUE)",
+        ),
         (
             "CREATE TABLE own (a INTEGER); INSERT INTO own VALUES (-1)",
             "CREATE TABLE own (a INTEGER CHECK (a > 0))",
