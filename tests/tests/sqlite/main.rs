@@ -5,6 +5,7 @@
 mod backups;
 mod completions;
 mod crashes;
+mod damage;
 mod faults;
 mod locks;
 mod own_tables;
