@@ -47,8 +47,8 @@ pub(super) struct Search<'a> {
     further: Option<ReadAgain>,
 }
 
-/// What a search has read of the segments that contain the query's `until`. A search that it continues may
-/// have read the same segments.
+/// The cost of the segments that contain the query's `until`. The search that is continued may have read the
+/// same segments.
 #[derive(Debug, Clone, Copy)]
 struct ReadAgain {
     segments: usize,
