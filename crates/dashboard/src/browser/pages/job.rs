@@ -168,8 +168,8 @@ fn is_open(found: &Explanation) -> bool {
 }
 
 /// Returns the ends of the job in the journal, the time back to which the journal was searched, and the
-/// reason if it cannot be read. While the job `is_open`, the journal has only earlier ends of its id, and is
-/// read once a minute: in blobs that costs a request for each of up to 500.
+/// reason if it cannot be read. While the job `is_open`, the journal is read once a minute: it has only
+/// earlier ends of its id, unless the storage does not show the job, and in blobs it costs up to 500 requests.
 async fn journal(
     request: &AuthorizedRequest,
     job: &JobReference,
