@@ -49,7 +49,7 @@ struct Size {
     rounds: usize,
 }
 
-const FULL: Size = Size { waiting: 100_000, dead: 10_000, loads: 15, jobs: 150_000, rounds: 3 };
+const FULL: Size = Size { waiting: 100_000, dead: 10_000, loads: 15, jobs: 600_000, rounds: 3 };
 /// Shows that it runs.
 const QUICK: Size = Size { waiting: 300, dead: 50, loads: 1, jobs: 300, rounds: 1 };
 

@@ -6,7 +6,7 @@ use futures_util::join;
 
 use crate::presence::storage_time;
 use crate::storage::{
-    MAX_MESSAGES, MessageState, Metadata, QueueName, Queues, Storage, StoreError, StoreErrorKind,
+    MAX_MESSAGES, MessageState, Metadata, QueueName, Queues, StateCounts, Storage, StoreError, StoreErrorKind,
 };
 
 /// The figures of a queue at one moment.
@@ -15,6 +15,8 @@ pub struct QueueReading {
     /// The approximate number of messages, invisible messages included; never less than
     /// [`visible`](Self::visible). An error if the storage cannot count them.
     pub length: Result<u64, StoreError>,
+    /// The messages in each state; `None` if the storage does not count them.
+    pub states: Option<StateCounts>,
     /// The number of visible messages that a peek returned: at most 32.
     pub visible: u64,
     /// True if [`visible`](Self::visible) is exact.
@@ -38,8 +40,8 @@ pub struct QueueReading {
 }
 
 impl QueueReading {
-    /// Reads the figures of a queue. Costs three requests, one more if the storage can list every message,
-    /// and a listing if its answers contain no time. On Service Bus the peek takes up to five requests, and
+    /// Reads the figures of a queue. Costs three requests, one more if the storage can list every message or
+    /// counts them by state, and a listing if its answers contain no time. Messages are counted once. On Service Bus the peek takes up to five requests, and
     /// in a queue with sessions also a blob read for each message that it meets: up to 432 if many messages
     /// are held for their back-off.
     ///
@@ -54,7 +56,7 @@ impl QueueReading {
             dead_letters(store, queue),
             first_due(store, queue)
         );
-        let (Properties { length, metadata, answered }, peeked) = (properties?, peeked?);
+        let (Properties { length, states, metadata, answered }, peeked) = (properties?, peeked?);
         // Without the storage's time, the reading has no age.
         let now = storage_time(storage, answered).await.ok().flatten();
         let visible = peeked.len() as u64;
@@ -70,6 +72,7 @@ impl QueueReading {
         let is_within_reach = reach.is_none_or(|reach| length.as_ref().is_ok_and(|length| *length <= reach));
         Ok(Self {
             length: length.map(|length| length.max(visible)),
+            states,
             visible,
             visible_is_exact: visible < MAX_MESSAGES.into() && is_within_reach,
             // Clocks may differ: a message inserted in the future counts as new.
@@ -92,20 +95,30 @@ impl QueueReading {
 /// The properties of a queue. The storage may be unable to count its messages.
 struct Properties {
     length: Result<u64, StoreError>,
+    states: Option<StateCounts>,
     metadata: Metadata,
     /// The storage's time of the answer.
     answered: Option<SystemTime>,
 }
 
 async fn properties(store: &Queues, queue: &QueueName) -> Result<Properties, StoreError> {
+    if store.powers().counts.is_some() {
+        // The length is their sum. To ask for it too would count long queues twice.
+        let (states, metadata) = join!(store.counts_by_state(queue), store.queue_metadata(queue));
+        let (states, metadata) = (states?, metadata?);
+        let length = Ok(states.map_or(0, |states| states.total()));
+        return Ok(Properties { length, states, metadata, answered: None });
+    }
     match store.queue_properties(queue).await {
         Ok(found) => Ok(Properties {
             length: Ok(found.approximate_count),
+            states: None,
             metadata: found.metadata,
             answered: found.now,
         }),
         Err(e) if e.kind() == StoreErrorKind::Unsupported => {
-            Ok(Properties { length: Err(e), metadata: store.queue_metadata(queue).await?, answered: None })
+            let metadata = store.queue_metadata(queue).await?;
+            Ok(Properties { length: Err(e), states: None, metadata, answered: None })
         }
         Err(e) => Err(e),
     }

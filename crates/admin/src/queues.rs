@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use futures_util::{StreamExt, join, stream};
 use jobqueue::__internals::{QueueReading, RunningJob, UntypedQueue, WorkerRecord};
 use jobqueue::settings::{Metadata, QueueSettings, SettingWarning};
-use jobqueue::storage::{StateCounts, StoreError, StoreErrorKind};
+use jobqueue::storage::{StateCounts, StoreErrorKind};
 use jobqueue::{Error, ErrorKind, QueueName, Storage};
 use jobqueue_message::settings::{DEFAULT_LEASE, DEFAULT_TIMEOUT};
 use jobqueue_storage::text::chain;
@@ -128,7 +128,7 @@ impl Admin {
         queue.ok()?.hold(&workers.ok()?)
     }
 
-    /// Returns a queue. Costs three requests. If only its dead letters cannot be counted,
+    /// Returns a queue. Costs three requests, or four where the storage shows every message. If only its dead letters cannot be counted,
     /// [`error`](QueueOverview::error) says why.
     ///
     /// # Errors
@@ -172,11 +172,9 @@ impl Admin {
     }
 
     async fn read_queue(&self, name: &QueueName) -> Result<QueueOverview, Error> {
-        let states = self.storage.queues().counts_by_state(name);
-        let (reading, states) = join!(QueueReading::take(&self.storage, name), states);
-        let missing = |e: StoreError| not_found(e, name);
-        let QueueReading { length, visible, visible_is_exact, oldest, held_up, dead_letters, metadata, now } =
-            reading.map_err(missing)?;
+        let reading = QueueReading::take(&self.storage, name).await.map_err(|e| not_found(e, name))?;
+        let QueueReading { length, states, visible, visible_is_exact, oldest, held_up, now, .. } = reading;
+        let QueueReading { dead_letters, metadata, .. } = reading;
         let errors = [
             length.as_ref().err().map(|error| format!("the messages cannot be counted: {}", chain(error))),
             dead_letters
@@ -185,7 +183,6 @@ impl Admin {
                 .map(|error| format!("the dead letters cannot be counted: {}", chain(error))),
         ];
         let errors: Vec<_> = errors.into_iter().flatten().collect();
-        let states = states.map_err(missing)?;
         let since = |at| now.duration_since(at).unwrap_or_default();
         Ok(QueueOverview {
             oldest_held_up: states.and_then(|states| states.oldest_held_up).map(since),

@@ -188,15 +188,16 @@ async fn read(storage: &Storage, queue: &QueueName, every: Duration, readings: &
 }
 
 async fn take_reading(storage: &Storage, queue: &QueueName) -> Result<Reading, StoreError> {
-    let states = storage.queues().counts_by_state(queue);
-    let (reading, states) = join(QueueReading::take(storage, queue), states).await;
-    let (reading, states) = (reading?, states.ok().flatten());
+    let reading = QueueReading::take(storage, queue).await?;
     let (settings, _) =
         QueueSettings::resolve(&reading.metadata, &MessageDefaults::new(), &SettingOverrides::default());
     Ok(Reading {
         oldest: reading.age(),
-        waiting: states.map(|states| states.waiting).or(reading.visible_is_exact.then_some(reading.visible)),
-        states,
+        waiting: match reading.states {
+            Some(states) => Some(states.waiting),
+            None => reading.visible_is_exact.then_some(reading.visible),
+        },
+        states: reading.states,
         is_paused: settings.is_paused(reading.now),
         length: reading.length.ok(),
         dead_letters: reading.dead_letters.ok(),

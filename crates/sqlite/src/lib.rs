@@ -45,8 +45,8 @@
 //! - After `fork`, a child can neither use the parent's handle nor open a store as long as the parent had one
 //!   open; both are refused. Start processes with `exec` (as `std::process::Command` does), or fork before
 //!   the first store is opened.
-//! - A queue's length (`Queue::approximate_len`) is exact while at most some 65,000 messages can be received
-//!   at once. Beyond that it is an estimate by samples, as a rule within a tenth. Counts, pages, listings and
+//! - A queue's length (`Queue::approximate_len`) is exact while the queue has at most 131,071 messages. Beyond
+//!   that, those that can be received are estimated by samples, as a rule within a tenth. Counts, pages, listings and
 //!   searches have a separate thread.
 //! - In its lifetime a file has room for two million queues and two million million messages, deleted ones
 //!   included; a cleared queue counts as a new one. After these, puts fail with `Full`.

@@ -20,7 +20,8 @@ mod tests {
     use crate::blob::LIST;
     use crate::journal;
     use crate::queue::{
-        BY_TIME, EXPIRED, FIRST_BACKING_OFF, FIRST_HELD_UP, HIDDEN, HIDDEN_EXPIRED, NAMES, RUNNING, WAITING,
+        ALL_EXPIRED, BY_TIME, EXPIRED, FIRST_BACKING_OFF, FIRST_HELD_UP, HIDDEN, HIDDEN_EXPIRED, NAMES,
+        RUNNING, WAITING,
     };
     use crate::watch::QUEUE_STATE;
 
@@ -31,6 +32,7 @@ mod tests {
         for (sql, index) in [
             (BY_TIME, "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at<?)"),
             (EXPIRED, "INDEX jobqueue_message_expiry (expires_at<?)"),
+            (ALL_EXPIRED, "COVERING INDEX jobqueue_message_expiry (expires_at<?)"),
             (HIDDEN, "COVERING INDEX jobqueue_message_visible (queue=? AND visible_at>? AND visible_at<?)"),
             (
                 FIRST_BACKING_OFF,

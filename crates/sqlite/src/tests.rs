@@ -1,6 +1,7 @@
 //! Files and transactions for the tests of statements.
 
 use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 
 use super::batch::Batch;
 use super::clock::StoreClock;
@@ -10,6 +11,8 @@ use super::schema::{self, MIGRATIONS};
 /// Returns a file in memory with these queues.
 pub(super) fn file(queues: &[&str]) -> Connection {
     let mut connection = Connection::open_in_memory().unwrap();
+    // Plans are kept as in a store.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).unwrap();
     schema::prepare(&mut connection).unwrap();
     for name in queues {
         let sql = "INSERT INTO jobqueue_queue (name, metadata, delayed) VALUES (?1, '{}', 0)";

@@ -25,8 +25,8 @@ pub struct Backlog {
 
 impl<M: QueueMessage> Queue<M> {
     /// Returns the approximate number of messages, invisible messages included; never 0 while the queue has
-    /// messages. SQLite counts them on a separate thread, and estimates more than about 65,000 receivable
-    /// messages, as a rule to within a tenth. The other storages count, and never return less than the real
+    /// messages. SQLite counts them on a separate thread, and estimates how many of more than about 130,000
+    /// messages can be received, as a rule to within a tenth. The other storages count, and never return less than the real
     /// number; PostgreSQL reads all messages of the queue to count them.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Counts messages.
 //!
-//! Messages that are received by their numbers have no index, so a large number of them is estimated from
-//! samples.
+//! Messages that are received by their numbers have no index. Up to [`EXACT_ROWS`] the rows of a queue are
+//! counted; in a longer queue the number of these messages is estimated from samples.
 
 use std::ops::Range;
 use std::time::SystemTime;
@@ -23,6 +23,10 @@ pub(crate) const BY_TIME: &str = "SELECT count(*) FROM jobqueue_message
 /// The messages that wait for another message of their group.
 pub(crate) const WAITING: &str =
     "SELECT count(*) FROM jobqueue_message WHERE queue = ?1 AND waiting = 1 AND group_name IS NOT NULL";
+/// The expired messages.
+pub(crate) const ALL_EXPIRED: &str =
+    "SELECT count(*) FROM jobqueue_message INDEXED BY jobqueue_message_expiry
+    WHERE expires_at <= ?2 AND queue = ?1";
 /// The expired messages among these three kinds and the leased messages. Without statistics SQLite would use
 /// the index of the queue, and read every message.
 pub(crate) const EXPIRED: &str = "SELECT count(*) FROM jobqueue_message m INDEXED BY jobqueue_message_expiry
@@ -79,10 +83,16 @@ const HAS_ANY: &str = concat!(
     ")"
 );
 
-/// The number of rows up to which the count is exact.
-const EXACT_ROWS: i64 = 65_536;
-/// The number of rows of a longer queue that should be read in windows; at most twice as many are read.
-const SAMPLED_ROWS: i64 = 131_072;
+/// Counts the rows of a range, up to a number.
+const ROWS: &str =
+    "SELECT count(*) FROM (SELECT 1 FROM jobqueue_message WHERE id >= ?1 AND id < ?2 LIMIT ?3)";
+/// The number of rows of a queue up to which the count is exact. SQLite counts rows several times as fast as
+/// it looks up whether each is leased.
+const EXACT_ROWS: i64 = 131_072;
+/// The number of rows at the head of a longer queue that are read one by one.
+const FIRST_READ: i64 = 16_384;
+/// The number of rows behind these that should be read in windows; at most twice as many are read.
+const SAMPLED_ROWS: i64 = 32_768;
 /// The number of windows.
 const WINDOWS: i64 = 8_192;
 /// A first pass reads fewer and narrower windows, and few rows of each, to determine the width of the others.
@@ -99,11 +109,17 @@ pub(super) fn properties(view: &View<'_>, name: &QueueName) -> Applied<QueueProp
     Ok(QueueProperties::new(metadata::from_text(&queue.metadata)?, count).with_now(to_instant(view.now)))
 }
 
+/// Counts the unexpired messages, or estimates a large number of them.
 fn all(view: &View<'_>, queue: &FoundQueue) -> rusqlite::Result<i64> {
     let rows = row_id::all(queue.id);
+    let count = |sql| number::<i64>(view, sql, queue.id);
+    let mut statement = view.connection.prepare_cached(ROWS)?;
+    let present: i64 = statement.query_row([rows.start, rows.end, EXACT_ROWS], |row| row.get(0))?;
+    if present < EXACT_ROWS {
+        return Ok(present - count(ALL_EXPIRED)?);
+    }
     let mut statement = view.connection.prepare_cached(LEASED)?;
     let leased: i64 = statement.query_row([rows.start, rows.end], |row| row.get(0))?;
-    let count = |sql| number::<i64>(view, sql, queue.id);
     let present = by_number(view, queue)? + count(BY_TIME)? + leased + count(WAITING)?;
     Ok(present - count(EXPIRED)?)
 }
@@ -157,8 +173,8 @@ fn number<N: FromSql>(view: &View<'_>, sql: &str, queue: i64) -> rusqlite::Resul
 /// must not decide where it ends, or clusters would count for more than gaps.
 fn by_number(view: &View<'_>, queue: &FoundQueue) -> rusqlite::Result<i64> {
     let rows = row_id::from_head(queue.id, queue.head);
-    let exact = Sample::read(view, &rows, EXACT_ROWS)?;
-    if exact.rows < EXACT_ROWS {
+    let exact = Sample::read(view, &rows, FIRST_READ)?;
+    if exact.rows < FIRST_READ {
         return Ok(exact.by_number);
     }
     let last = "SELECT coalesce(max(id), 0) FROM jobqueue_message WHERE id >= ?1 AND id < ?2";
@@ -260,8 +276,13 @@ mod tests {
     }
 
     #[test]
-    fn few_messages_are_counted_exactly() {
-        assert_eq!(count_of(&[(1, 20_000, 1), (90_000_000, 45_535, 7)]).0, 65_535);
+    fn up_to_131_071_messages_are_counted_exactly() {
+        let mut connection = filled(&[(1, 40_000, 1), (90_000_000, 91_071, 7)]);
+        connection.execute("UPDATE jobqueue_message SET expires_at = 1 WHERE id % 10 = 0", []).unwrap();
+        let expired = i64::try_from(connection.changes()).unwrap();
+        let view = View { connection: connection.transaction().unwrap(), now: 1 };
+        let queue = FoundQueue { id: 1, metadata: String::new(), head: 0 };
+        assert_eq!(all(&view, &queue).unwrap(), 131_071 - expired);
     }
 
     fn assert_about(runs: &[(i64, i64, i64)], real: i64) {

@@ -15,7 +15,7 @@ mod world_tests;
 pub(super) use admin::NAMES;
 #[cfg(test)]
 pub(super) use count::{
-    BY_TIME, EXPIRED, FIRST_BACKING_OFF, FIRST_HELD_UP, HIDDEN, HIDDEN_EXPIRED, RUNNING, WAITING,
+    ALL_EXPIRED, BY_TIME, EXPIRED, FIRST_BACKING_OFF, FIRST_HELD_UP, HIDDEN, HIDDEN_EXPIRED, RUNNING, WAITING,
 };
 pub(super) use leased::update;
 pub(super) use put::put;
