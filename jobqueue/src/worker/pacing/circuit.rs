@@ -214,6 +214,8 @@ impl Circuit {
             CircuitEffect::None => None,
             CircuitEffect::Success => {
                 state.failed.clear();
+                // Probes that still run test nothing of the next opening.
+                state.probing.clear();
                 let was_open = state.open_until.take().is_some();
                 was_open.then_some(CircuitChange::Closed)
             }

@@ -127,3 +127,26 @@ async fn long_probes_permit_more_probes() {
     assert!(is_probing(&circuit), "one probe again");
     assert_eq!(circuit.record(None, &Outcome::Completed, Some(&probe)), Some(CircuitChange::Closed));
 }
+
+// The periods of the earlier probe counted, so that the second opening tried a message for each free slot.
+#[tokio::test(start_paused = true)]
+async fn second_opening_tries_one_message_while_a_probe_of_the_first_runs() {
+    let circuit = opened();
+    tokio::time::advance(Duration::from_secs(3)).await;
+    let long = circuit.probe();
+    tokio::time::advance(MIN_PROBE_PERIOD).await;
+    let short = circuit.probe();
+    assert_eq!(circuit.record(None, &Outcome::Completed, Some(&short)), Some(CircuitChange::Closed));
+    tokio::time::advance(20 * MIN_PROBE_PERIOD).await;
+    for job in ["a", "b", "c", "a"] {
+        let _ = fail(&circuit, job);
+    }
+    tokio::time::advance(Duration::from_secs(3)).await;
+    assert_eq!(circuit.permit(), Permit::Probe);
+    let probe = circuit.probe();
+    assert!(is_probing(&circuit), "one message at first");
+    let failed = Outcome::Retried(Duration::ZERO);
+    assert_eq!(circuit.record(Some(&"a".into()), &failed, Some(&long)), None, "it tests the first opening");
+    assert!(is_probing(&circuit));
+    drop(probe);
+}
