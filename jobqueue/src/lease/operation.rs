@@ -44,11 +44,17 @@ impl Lease {
     /// Sends a renewal, and a second one if the first fails and there is time. Called by the renewer.
     pub(super) async fn renew(&self) {
         let _turn = self.turn.lock().await;
+        let LeasedQueue { name: queue, observers, .. } = &*self.queue;
+        // The operation before may have ended the lease: then no request is sent, and no renewal fails.
+        if let Err(error) = self.check_held() {
+            self.schedule(&mut self.state());
+            crate::log::trace!(%queue, message = %self.id, %error, "no renewal sent");
+            return;
+        }
         let renewal = LeaseChange::keeping(self.terms.visibility, None);
         let outcome = self.change(&self.queue.renewer_store, renewal, self.few_tries()).await;
         // After a refusal or a lost answer, schedules another renewal after a part of the remaining time.
         self.schedule(&mut self.state());
-        let LeasedQueue { name: queue, observers, .. } = &*self.queue;
         match outcome {
             Ok(()) => {
                 crate::log::trace!(%queue, message = %self.id, "lease renewed");

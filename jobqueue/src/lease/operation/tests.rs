@@ -1,10 +1,12 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use jobqueue_testing::faults::{Fault, Faulty};
 use tokio::time::Instant;
 
+use crate::event::{Event, Observers};
 use crate::lease::BatchDeletion::{Alone, Done};
 use crate::lease::owner::TransactionState;
 use crate::lease::tests::leased_queue;
@@ -333,4 +335,40 @@ async fn lease_in_doubt_after_a_rollback_is_not_called_settled() {
     let refused = scene.inner.queues().update(&scene.queue, change.message(), UpdateMessage::new(TERM)).await;
     let answer = change.answered(refused);
     assert!(matches!(answer, Err(LeaseError::Uncertain(_))), "{answer:?}");
+}
+
+/// Returns a lease whose events `listener` receives.
+async fn observed(scene: &Scene, listener: impl Fn(&Event) + Send + Sync + 'static) -> Arc<Lease> {
+    let message = scene.message(PutMessage::new("text")).await;
+    let mut observers = Observers::default();
+    observers.add(listener);
+    let queue = LeasedQueue {
+        name: scene.queue.clone(),
+        store: Arc::clone(scene.faulty.storage().queues()),
+        renewer_store: Arc::clone(scene.faulty.storage().queues()),
+        renewer: scene.renewer.clone(),
+        observers: Arc::new(observers),
+    };
+    let terms = LeaseTerms { visibility: TERM, max_run_time: 100 * TERM };
+    Lease::start(Arc::new(queue), &message, Instant::now(), terms)
+}
+
+// A renewal that had waited for the deletion was reported as failed.
+#[tokio::test(start_paused = true)]
+async fn renewal_behind_a_deletion_has_not_failed() {
+    let scene = Scene::quiet().await;
+    let failures = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&failures);
+    let listener = move |event: &Event| {
+        count.fetch_add(u32::from(matches!(event, Event::NotRenewed { .. })), Ordering::Relaxed);
+    };
+    let lease = observed(&scene, listener).await;
+    scene.faulty.plan_always(Operation::Update, Fault::Refuse(StoreErrorKind::Unauthorized));
+    lease.renew().await;
+    assert_eq!(failures.load(Ordering::Relaxed), 1, "the storage has refused it");
+    scene.faulty.heal();
+    scene.faulty.plan(Operation::Delete, 1, Fault::DelayBefore(SECOND));
+    let (deleted, ()) = tokio::join!(lease.delete(), lease.renew());
+    deleted.unwrap();
+    assert_eq!(failures.load(Ordering::Relaxed), 1);
 }
