@@ -216,7 +216,7 @@ impl Lease {
         if ends_lease {
             return Ok(());
         }
-        self.lose(&mut self.state(), Loss::Expired);
+        self.lose(self.state(), Loss::Expired);
         Err(LeaseError::Lost)
     }
 
@@ -260,7 +260,7 @@ impl Lease {
             // A lost lease stays lost, whatever a late answer says about the change.
             (Some(_), Phase::Lost(_) | Phase::Closed) => LeaseError::Uncertain(None),
             (None, _) => {
-                self.lose(&mut state, Loss::Taken);
+                self.lose(state, Loss::Taken);
                 LeaseError::Lost
             }
         }

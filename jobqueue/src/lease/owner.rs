@@ -162,7 +162,7 @@ impl Lease {
         let watch = async move {
             revoked.await;
             if let Some(lease) = this.upgrade() {
-                lease.lose(&mut lease.state(), Loss::Taken);
+                lease.lose(lease.state(), Loss::Taken);
             }
         };
         let _ = self.watch.set(AbortOnDropHandle::new(queue.renewer.start(watch)));
@@ -217,7 +217,7 @@ impl Lease {
 
     /// Ends the lease because the delivery could not renew something else that it needs.
     pub(crate) fn expire(&self) {
-        self.lose(&mut self.state(), Loss::Expired);
+        self.lose(self.state(), Loss::Expired);
     }
 
     /// Returns whether an answer was lost, so that the receipt may be outdated.
@@ -235,7 +235,7 @@ impl Lease {
             return false;
         }
         if self.is_about_to_expire() {
-            self.lose(&mut state, Loss::Expired);
+            self.lose(state, Loss::Expired);
             return false;
         }
         let was_due = state.run_until;
@@ -261,10 +261,11 @@ impl Lease {
 
     /// Returns the state after checking the clock: the renewer may be late in recording the loss.
     fn state_by_clock(&self) -> MutexGuard<'_, ReceiptState> {
-        let mut state = self.state();
+        let state = self.state();
         if matches!(state.phase, Phase::Held | Phase::Uncertain) && Instant::now() >= self.give_up_at(&state)
         {
-            self.lose(&mut state, Loss::Expired);
+            self.lose(state, Loss::Expired);
+            return self.state();
         }
         state
     }
@@ -313,20 +314,24 @@ impl Lease {
         MessageRef { id: self.id.clone(), receipt: self.state().receipt.clone() }
     }
 
-    pub(super) fn lose(&self, state: &mut ReceiptState, loss: Loss) {
-        self.unschedule(state);
-        if matches!(state.phase, Phase::Held | Phase::Uncertain) {
-            state.phase = Phase::Lost(loss);
-            self.stop.fire();
-            crate::log::debug!(queue = %self.queue.name, message = %self.id, ?loss, "lease lost");
-            let cause = match loss {
-                Loss::Taken => LossCause::Taken,
-                // The message has expired, so no renewal was missed.
-                _ if self.lasts_until_expiry(state) => return,
-                _ => LossCause::Expired,
-            };
-            self.queue.observers.emit(|| Event::LeaseLost { queue: self.queue.name.clone(), cause });
+    /// Ends the lease. Unlocks the state before it calls the listeners: one that asks the context of the job
+    /// locks the state again.
+    pub(super) fn lose(&self, mut state: MutexGuard<'_, ReceiptState>, loss: Loss) {
+        self.unschedule(&mut state);
+        if !matches!(state.phase, Phase::Held | Phase::Uncertain) {
+            return;
         }
+        state.phase = Phase::Lost(loss);
+        self.stop.fire();
+        crate::log::debug!(queue = %self.queue.name, message = %self.id, ?loss, "lease lost");
+        let cause = match loss {
+            Loss::Taken => LossCause::Taken,
+            // The message has expired, so no renewal was missed.
+            _ if self.lasts_until_expiry(&state) => return,
+            _ => LossCause::Expired,
+        };
+        drop(state);
+        self.queue.observers.emit(|| Event::LeaseLost { queue: self.queue.name.clone(), cause });
     }
 
     pub(super) fn close(&self, state: &mut ReceiptState) {

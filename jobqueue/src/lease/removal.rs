@@ -41,12 +41,12 @@ impl Lease {
 
     /// Checks by the state of the lease whether this process may still delete the message.
     pub(super) fn check_deletable(&self) -> Result<(), LeaseError> {
-        let mut state = self.state();
+        let state = self.state();
         match state.phase {
             Phase::Closed => Err(LeaseError::Closed),
             Phase::Lost(_) => Err(LeaseError::Lost),
             Phase::Held if Instant::now() >= state.deadline => {
-                self.lose(&mut state, Loss::Expired);
+                self.lose(state, Loss::Expired);
                 Err(LeaseError::Lost)
             }
             Phase::Held | Phase::Uncertain => Ok(()),
@@ -56,7 +56,7 @@ impl Lease {
     pub(super) fn deleted(&self, outcome: &Result<(), LeaseError>) {
         let mut state = self.state();
         match outcome {
-            Err(LeaseError::Lost) => self.lose(&mut state, Loss::Taken),
+            Err(LeaseError::Lost) => self.lose(state, Loss::Taken),
             _ => self.close(&mut state),
         }
     }

@@ -80,7 +80,7 @@ impl Lease {
         match state.phase {
             Phase::Lost(_) | Phase::Closed => false,
             Phase::Held | Phase::Uncertain if now >= give_up => {
-                self.lose(&mut state, Loss::Expired);
+                self.lose(state, Loss::Expired);
                 false
             }
             phase => {

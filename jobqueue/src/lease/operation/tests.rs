@@ -1,5 +1,5 @@
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -371,4 +371,27 @@ async fn renewal_behind_a_deletion_has_not_failed() {
     let (deleted, ()) = tokio::join!(lease.delete(), lease.renew());
     deleted.unwrap();
     assert_eq!(failures.load(Ordering::Relaxed), 1);
+}
+
+// The listener was called while the state was locked. Here it asks on a thread of its own, so that a locked
+// state fails this test instead of hanging it.
+#[tokio::test(start_paused = true)]
+async fn listener_of_a_lost_lease_can_ask_it_for_its_loss() {
+    let scene = Scene::quiet().await;
+    let asked = Arc::new(OnceLock::<Weak<Lease>>::new());
+    let (known, (asks, answers)) = (Arc::clone(&asked), mpsc::channel());
+    let listener = move |event: &Event| {
+        if let Event::LeaseLost { .. } = event
+            && let Some(lease) = known.get().and_then(Weak::upgrade)
+        {
+            let (answer, answered) = mpsc::channel();
+            std::thread::spawn(move || answer.send(lease.loss()));
+            asks.send(answered.recv_timeout(10 * SECOND)).unwrap();
+        }
+    };
+    let lease = observed(&scene, listener).await;
+    asked.set(lease.weak()).unwrap();
+    scene.inner.queues().clear(&scene.queue).await.unwrap();
+    lease.renew().await;
+    assert_eq!(answers.try_recv(), Ok(Ok(Some(Loss::Taken))));
 }
