@@ -45,8 +45,11 @@ impl Admin {
         let target = ActionTarget { selection: options.to_string(), ..ActionTarget::from("storage") };
         let work = sweep(&self.storage, options);
         let summary = |report: &SweepReport| {
-            let SweepReport { seen, removed, bytes, failed, .. } = report;
-            format!("{removed} of {seen} blobs removed ({bytes} bytes), {failed} failed")
+            let SweepReport { seen, removed, bytes, failed, without_queue, .. } = report;
+            format!(
+                "{removed} of {seen} blobs removed ({bytes} bytes), {failed} failed, {without_queue} left \
+                 without their queue"
+            )
         };
         self.act(Action::Sweep, target, work, summary).await
     }

@@ -4,7 +4,8 @@
 //! after the time in its metadata, because no message that refers to the blob can exist then; where the
 //! storage itself makes dead letters, which outlive their time, only if the queue and its dead-letter queue
 //! are empty. It removes a blob with the time `never` only on request, and only if both are empty; the count
-//! of a queue is never 0 while the queue has messages.
+//! of a queue is never 0 while the queue has messages. A queue that the storage does not have is not empty:
+//! the blobs may be lent to the storage that has it.
 
 use std::collections::HashMap;
 use std::iter;
@@ -61,7 +62,7 @@ pub(crate) async fn sweep_containers(
     containers: &[SweptContainer],
     options: SweepOptions,
 ) -> Result<SweepReport, Error> {
-    let mut sweep = Sweep { storage, now: storage.runtime().now(), drained: HashMap::new(), options };
+    let mut sweep = Sweep { storage, now: storage.runtime().now(), checked: HashMap::new(), options };
     let mut swept = SweepReport::default();
     match sweep.all(containers, &mut swept).await {
         Ok(()) => Ok(swept),
@@ -81,9 +82,19 @@ struct Sweep<'a> {
     /// The storage's time at the latest listing; the time of this process before the first listing, or if the
     /// storage returns no time.
     now: SystemTime,
-    /// The queues that were checked, and whether each is drained. An entry holds for the whole sweep, because
-    /// no new message refers to a blob that is old enough to be swept.
-    drained: HashMap<QueueName, bool>,
+    /// The queues that were checked. An entry holds for the whole sweep, because no new message refers to a
+    /// blob that is old enough to be swept.
+    checked: HashMap<QueueName, QueueUse>,
+}
+
+/// Whether the messages of a queue may need their payloads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum QueueUse {
+    Drained,
+    /// The queue or its dead-letter queue has messages, or cannot be counted.
+    InUse,
+    /// This storage has no such queue. The queue was deleted, or another storage with the same blobs has it.
+    Missing,
 }
 
 impl Sweep<'_> {
@@ -112,7 +123,7 @@ impl Sweep<'_> {
             let mut garbage = Vec::new();
             for (name, properties) in page.blobs {
                 swept.seen += 1;
-                if self.is_garbage(container, &name, &properties).await? {
+                if self.is_garbage(container, &name, &properties, swept).await? {
                     garbage.push((BlobName::new(container.clone(), name)?, properties));
                 }
             }
@@ -199,14 +210,15 @@ impl Sweep<'_> {
         container: &ContainerName,
         name: &str,
         properties: &BlobProperties,
+        swept: &mut SweepReport,
     ) -> Result<bool, StoreError> {
         // Only blobs with an expiry in their metadata are swept.
         let Some(expires) = properties.metadata.get(EXPIRES) else { return Ok(false) };
         if let Some(end) = needed_at_most_until(properties) {
             let is_over = end.checked_add(self.options.grace).is_some_and(|end| end < self.now);
-            return Ok(
-                is_over && (!self.may_become_letters(container) || self.is_of_drained_queue(name).await?)
-            );
+            // A queue that is missing has no letters.
+            return Ok(is_over
+                && (!self.may_become_letters(container) || self.queue_use(name).await? != QueueUse::InUse));
         }
         let age = self.now.duration_since(properties.modified).unwrap_or_default();
         let is_selected = self.options.drained_queues && expires == NEVER && container.as_str() == CONTAINER;
@@ -214,7 +226,9 @@ impl Sweep<'_> {
         if !is_selected || age < min_age || self.options.stop.is_cancelled() {
             return Ok(false);
         }
-        self.is_of_drained_queue(name).await
+        let queue_use = self.queue_use(name).await?;
+        swept.without_queue += u64::from(queue_use == QueueUse::Missing);
+        Ok(queue_use == QueueUse::Drained)
     }
 
     /// Returns whether the storage itself may have made a dead letter of an expired message, or may yet make
@@ -224,42 +238,46 @@ impl Sweep<'_> {
         container.as_str() == CONTAINER && self.storage.queues().powers().dead_letters.is_some()
     }
 
-    /// Returns whether the queue of a payload is known to be drained.
-    async fn is_of_drained_queue(&mut self, name: &str) -> Result<bool, StoreError> {
+    /// Returns the use of the queue of a payload.
+    async fn queue_use(&mut self, name: &str) -> Result<QueueUse, StoreError> {
         let queue = name.split('/').nth(1).and_then(|queue| QueueName::new(queue).ok());
-        let Some(queue) = queue else { return Ok(false) };
-        if let Some(is_drained) = self.drained.get(&queue) {
-            return Ok(*is_drained);
+        let Some(queue) = queue else { return Ok(QueueUse::InUse) };
+        if let Some(queue_use) = self.checked.get(&queue) {
+            return Ok(*queue_use);
         }
-        let is_drained = match self.is_drained(&queue).await {
+        let queue_use = match self.check(&queue).await {
             // The queue may have messages. The sweep continues with the other queues.
             Err(error) if !error.is_retryable() => {
                 crate::log::warn!(%queue, %error, "the payloads of a queue that cannot be counted stay");
-                false
+                QueueUse::InUse
             }
-            is_drained => is_drained?,
+            checked => checked?,
         };
-        self.drained.insert(queue, is_drained);
-        Ok(is_drained)
+        if queue_use == QueueUse::Missing {
+            crate::log::info!(%queue, "the storage has payloads of a queue that it does not have");
+        }
+        self.checked.insert(queue, queue_use);
+        Ok(queue_use)
     }
 
-    /// Returns whether neither the queue nor its dead-letter queue has a message. Checks the queue before and
-    /// after its dead-letter queue, so that a message that moves between them is seen.
-    async fn is_drained(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        for queue in [Some(queue), queue.dead_letter().ok().as_ref(), Some(queue)].into_iter().flatten() {
-            if self.is_sharded(queue).await? || !self.is_empty(queue).await? {
-                return Ok(false);
+    /// Returns the use of a queue; it is drained if neither the queue nor its dead-letter queue has a
+    /// message. Checks the queue before and after its dead-letter queue, so that a message that moves between
+    /// them is seen.
+    async fn check(&self, queue: &QueueName) -> Result<QueueUse, StoreError> {
+        let mut is_missing = false;
+        for name in [Some(queue), queue.dead_letter().ok().as_ref(), Some(queue)].into_iter().flatten() {
+            if self.is_sharded(name).await? {
+                return Ok(QueueUse::InUse);
+            }
+            match self.storage.queues().queue_properties(name).await {
+                Ok(properties) if properties.approximate_count == 0 => {}
+                Ok(_) => return Ok(QueueUse::InUse),
+                // The first dead letter creates the dead-letter queue.
+                Err(e) if e.kind() == StoreErrorKind::QueueNotFound => is_missing |= name == queue,
+                Err(e) => return Err(e),
             }
         }
-        Ok(true)
-    }
-
-    async fn is_empty(&self, queue: &QueueName) -> Result<bool, StoreError> {
-        match self.storage.queues().queue_properties(queue).await {
-            Ok(properties) => Ok(properties.approximate_count == 0),
-            Err(e) if e.kind() == StoreErrorKind::QueueNotFound => Ok(true),
-            Err(e) => Err(e),
-        }
+        Ok(if is_missing { QueueUse::Missing } else { QueueUse::Drained })
     }
 
     /// Returns whether messages of `queue` may be on shards, which this storage handle may not see.

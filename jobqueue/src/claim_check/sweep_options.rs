@@ -65,8 +65,10 @@ impl SweepOptions {
 
         /// Also removes payloads of messages that never expire, if the payloads are at least 8 days old (or
         /// the grace, if that is more), and their queue and its dead-letter queue are empty, invisible
-        /// messages included. Leaves out queues that are spread over shards. Do not use it while dead letters
-        /// are redriven. The default is off.
+        /// messages included. Leaves out queues that are spread over shards, and those that the storage does
+        /// not have, because another storage may have [borrowed](crate::Storage::with_blobs_of) its blobs:
+        /// sweep each queue through the storage that has it, and create a deleted queue again to sweep its
+        /// payloads. Do not use it while dead letters are redriven. The default is off.
         drained_queues(sweep: bool) => drained_queues;
 
         /// Counts the blobs that would be removed, without removing them. The default is off.
@@ -123,4 +125,7 @@ pub struct SweepReport {
     pub bytes: u64,
     /// The number of blobs that should have been removed but are leased, or for which the storage failed.
     pub failed: u64,
+    /// The number of blobs that stay because the storage does not have their queue, although they are old
+    /// enough for a sweep of [drained queues](SweepOptions::drained_queues). The log names the queue.
+    pub without_queue: u64,
 }

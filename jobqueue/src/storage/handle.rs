@@ -92,6 +92,9 @@ impl Storage {
     /// may be deleted as a copy of that one. Set the sequences of a restored database beyond the former
     /// numbers.
     ///
+    /// [Sweep](crate::maintenance::sweep) the blobs through the storage that has the queues: the one that
+    /// lends its blobs does not see the messages and dead letters of these queues.
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// use jobqueue::Storage;

@@ -1,13 +1,13 @@
 //! Sweeps beside clocks that are wrong, for which a sweep has the storage's clock, and beside queues that are
-//! disabled.
+//! disabled or that the storage does not have.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jobqueue::clock::{Clock, ManualClock};
 use jobqueue::maintenance::{SweepOptions, sweep};
-use jobqueue::storage::{Operation, StoreErrorKind};
-use jobqueue::{JobError, Runtime, Storage};
+use jobqueue::storage::{Metadata, Operation, StoreErrorKind};
+use jobqueue::{JobError, Queue, Runtime, Storage};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::jobs::{Task, clock, in_memory, payloads, worker};
 use tokio::time::sleep;
@@ -23,6 +23,10 @@ fn seen_from(storage: &Storage, hours: i32) -> Storage {
     let now = clock().now();
     let time = if hours < 0 { now - off } else { now + off };
     storage.clone().with_runtime(Runtime::virtual_time(Arc::new(ManualClock::at(time))))
+}
+
+fn drained() -> SweepOptions {
+    SweepOptions::new().drained_queues(true)
 }
 
 async fn removed(storage: &Storage) -> u64 {
@@ -88,7 +92,43 @@ async fn payloads_of_other_queues_are_swept(refusal: StoreErrorKind) {
     faulty.on(Operation::QueueProperties, move |call| {
         (call.subject == "second").then_some(Fault::Refuse(refusal))
     });
-    let drained = || SweepOptions::new().drained_queues(true);
     assert_eq!(sweep(&storage, drained()).await.unwrap().removed, 2);
     assert_eq!(payloads(&storage).await, 1, "that of the queue that is disabled stays");
+}
+
+/// Sends a job with a payload that never expires, and waits until the payload is old enough for a sweep.
+async fn send_and_wait(storage: &Storage) -> Queue<Task> {
+    let queue = storage.queue::<Task>().await.unwrap();
+    let _ = queue.send(&large("a")).await.unwrap();
+    sleep(HOUR * 24 * 9).await;
+    queue
+}
+
+// A queue that the storage of the blobs does not have counted as drained.
+#[tokio::test(start_paused = true)]
+async fn sweep_through_the_lender_of_blobs_leaves_payloads_of_the_borrower() {
+    let lender = in_memory();
+    let borrower = in_memory().with_blobs_of(&lender);
+    let _ = send_and_wait(&borrower).await;
+    for dry_run in [true, false] {
+        let swept = sweep(&lender, drained().dry_run(dry_run)).await.unwrap();
+        assert_eq!(swept.removed, 0, "{swept:?}");
+        assert_eq!(swept.without_queue, 1, "{swept:?}");
+    }
+    assert_eq!(finish_all(&borrower).await, (1, 1), "it runs, with its payload");
+}
+
+#[tokio::test(start_paused = true)]
+async fn payloads_of_a_deleted_queue_are_swept_once_it_is_created_again() {
+    let storage = in_memory();
+    let queue = send_and_wait(&storage).await;
+    storage.queues().delete_queue(queue.name()).await.unwrap();
+    let swept = sweep(&storage, drained()).await.unwrap();
+    assert_eq!(swept.removed, 0, "{swept:?}");
+    assert_eq!(swept.without_queue, 1, "{swept:?}");
+    storage.queues().create_queue(queue.name(), &Metadata::new()).await.unwrap();
+    let swept = sweep(&storage, drained()).await.unwrap();
+    assert_eq!(swept.removed, 1, "{swept:?}");
+    assert_eq!(swept.without_queue, 0, "{swept:?}");
+    assert_eq!(payloads(&storage).await, 0);
 }

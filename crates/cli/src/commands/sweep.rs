@@ -19,7 +19,8 @@ pub(crate) struct SweepArguments {
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "1d")]
     grace: Duration,
     /// Also removes old payloads of messages that never expire, if their queues and dead-letter queues are
-    /// empty; do not use it while dead letters are redriven
+    /// empty; leaves those of queues that the storage does not have; do not use it while dead letters are
+    /// redriven
     #[arg(long)]
     drained_queues: bool,
     /// Removes at most this many payloads and records
@@ -54,13 +55,19 @@ pub(crate) async fn run(
         "removed": report.removed,
         "bytes": report.bytes,
         "failed": report.failed,
+        "without_queue": report.without_queue,
     });
     let text = || {
         let verb = if dry_run { "would be removed" } else { "removed" };
-        format!(
+        let mut text = format!(
             "{} of {} blobs {verb} ({} bytes), {} failed",
             report.removed, report.seen, report.bytes, report.failed
-        )
+        );
+        if report.without_queue > 0 {
+            text +=
+                &format!("; {} stay, because this storage does not have their queue", report.without_queue);
+        }
+        text
     };
     let printed =
         if dry_run { global.output.value(&swept, text) } else { global.output.change(&swept, text) };
