@@ -48,7 +48,8 @@
 //!   the rows that could not be removed.
 //! - If the get of another process is broken off, the next scan of the whole queue finds the messages that it
 //!   had locked: after 5 seconds, or twenty times the duration of such a scan if that is longer. While a long
-//!   transaction is open, that may be minutes.
+//!   transaction is open, that may be minutes. That scan also finds the messages of a transaction that
+//!   committed late, if the get that began at their time took too long or was not answered.
 //! - While so many rows cannot be removed that a scan of the whole queue takes longer than the time limit of
 //!   an operation, a process that starts receives what became due in the last ten minutes, and older messages
 //!   only when the rows can be removed.

@@ -47,14 +47,16 @@ impl Store {
         let found = match self.claim(client, queue, &options, &attempt, far.is_some()).await {
             Ok(found) => found,
             Err(error) => {
+                if error::ran_out_of_time(&error) {
+                    attempt.note_too_long();
+                    return Err(error);
+                }
                 if error::is_unanswered(&error) {
                     attempt.note_unanswered();
-                } else if !error::ran_out_of_time(&error) {
+                } else {
                     attempt.forget_time();
                 }
-                if !error::ran_out_of_time(&error) {
-                    far.iter_mut().for_each(Work::forget_time);
-                }
+                far.iter_mut().for_each(Work::forget_time);
                 return Err(error);
             }
         };

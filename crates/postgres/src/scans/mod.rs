@@ -16,7 +16,7 @@ pub(crate) use bound::{Bound, Scan};
 
 /// The minimum time between two scans from the beginning.
 const FULL_SCAN_INTERVAL: Duration = Duration::from_secs(5);
-/// The duration after which a scan that was broken off counts as slow: it would have passed too many rows.
+/// The duration after which a scan that was dropped counts as slow: it would have passed too many rows.
 const SLOW_SCAN: Duration = Duration::from_secs(2);
 /// The duration that counts for a scan to which the server did not answer. It may have waited for its commit,
 /// or have passed too many rows: the next scan from the beginning comes a minute later.
@@ -77,7 +77,7 @@ pub(crate) struct Attempt<'s> {
     /// The numbers of [`ScanProgress`] when the scan began.
     broken: u64,
     full_scans_before: u64,
-    is_unanswered: bool,
+    is_too_long: bool,
     has_ended: bool,
 }
 
@@ -97,7 +97,7 @@ impl<'s> Attempt<'s> {
             full,
             broken,
             full_scans_before,
-            is_unanswered: false,
+            is_too_long: false,
             has_ended: false,
         }
     }
@@ -112,9 +112,17 @@ impl<'s> Attempt<'s> {
         }
     }
 
+    /// Records that the server cancelled the scan while it ran, however short its time limit is.
+    pub(crate) fn note_too_long(&mut self) {
+        self.is_too_long = true;
+    }
+
     /// Records that the server did not answer, not even to the request to cancel.
     pub(crate) fn note_unanswered(&mut self) {
-        self.is_unanswered = true;
+        self.is_too_long = true;
+        if let Some(full) = &mut self.full {
+            full.set_duration(UNANSWERED_SCAN);
+        }
     }
 
     pub(crate) fn end(mut self, scan: &Scan) {
@@ -145,15 +153,11 @@ impl Drop for Attempt<'_> {
         }
         let mut progress = lock(&self.state.progress);
         progress.broken += 1;
-        if self.began.elapsed() >= SLOW_SCAN {
+        if self.is_too_long || self.began.elapsed() >= SLOW_SCAN {
             progress.is_slow = true;
-            if self.is_unanswered {
-                self.full.iter_mut().for_each(|full| full.set_duration(UNANSWERED_SCAN));
-            } else {
-                // The scan may have begun at an old time because a transaction had ended. The next scan must
-                // not begin there again.
-                progress.bound = progress.bound.without_late();
-            }
+            // The scan may have begun at an old time because a transaction had ended. The next scan must not
+            // begin there again.
+            progress.bound = progress.bound.without_late();
         }
         drop(self.full.take());
         self.state.full.hasten();
@@ -234,15 +238,46 @@ mod tests {
         drop(first);
         let next = Attempt::begin(&state);
         assert_eq!((next.full.is_none(), next.back), (true, Some(RECENT_MILLIS)), "the others go on");
+        next.end(&scan(1_000_000));
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(Attempt::begin(&state).bound.from, i64::MIN);
+    }
+
+    /// Otherwise each get of the process would begin at the old time, and receive nothing.
+    #[tokio::test(start_paused = true)]
+    async fn late_commit_whose_scan_is_not_answered_is_left_to_a_scan_from_the_beginning() {
+        let state = ScanState::default();
+        Attempt::begin(&state).end(&Scan { running: vec![5], ..scan(100) });
+        for from in [100, i64::MIN] {
+            let mut attempt = Attempt::begin(&state);
+            assert_eq!(attempt.bound.from, from);
+            tokio::time::advance(Duration::from_secs(30)).await;
+            attempt.note_unanswered();
+        }
+        let next = Attempt::begin(&state);
+        assert_eq!(next.bound.from, 100, "the others go on");
+        assert_eq!(next.bound.running(), (vec![], vec![]));
+        next.end(&scan(200));
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(Attempt::begin(&state).bound.from, i64::MIN);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn scan_that_the_server_cancels_takes_too_long_however_short_the_limit_is() {
+        let state = ScanState::default();
+        let mut first = Attempt::begin(&state);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        first.note_too_long();
+        drop(first);
+        let next = Attempt::begin(&state);
+        assert_eq!(next.back, Some(RECENT_MILLIS));
         next.end(&Scan { running: vec![5], ..scan(1_000_000) });
         let mut late = Attempt::begin(&state);
-        tokio::time::advance(Duration::from_secs(30)).await;
-        late.note_unanswered();
+        assert_eq!(late.bound.running(), (vec![5], vec![1_000_000 - RECENT_MILLIS]));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        late.note_too_long();
         drop(late);
-        let running = Attempt::begin(&state).bound.running();
-        assert_eq!(running, (vec![5], vec![1_000_000 - RECENT_MILLIS]), "late commits are known");
-        tokio::time::advance(Duration::from_secs(30)).await;
-        assert_eq!(Attempt::begin(&state).bound.from, i64::MIN);
+        assert_eq!(Attempt::begin(&state).bound.running(), (vec![], vec![]));
     }
 
     #[tokio::test(start_paused = true)]
