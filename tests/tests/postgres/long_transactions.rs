@@ -108,16 +108,31 @@ async fn message_of_a_transaction_before_the_first_get_is_found() {
 #[tokio::test]
 async fn get_that_waits_for_the_table_is_no_long_scan() {
     let (storage, queue, schema) = named_with_limit(Duration::from_secs(5)).await;
-    put(&storage, &queue, "of long ago").await;
+    get_after_a_wait_for_the_table(&storage, &queue, &schema).await;
+}
+
+/// The role has a shorter limit than the options.
+// round 37, e C3
+#[tokio::test]
+async fn get_of_a_limited_role_that_waits_for_the_table_is_no_long_scan() {
+    let (_, schema) = own_schema();
+    let text = format!("{}&options=-c%20statement_timeout%3D4s", Postgres::shared().connection_string());
+    let (storage, queue) = with_queue(Options::from_connection_string(&text).unwrap().schema(&schema)).await;
+    get_after_a_wait_for_the_table(&storage, &queue, &schema).await;
+}
+
+/// Receives a job of long ago by the second get of a process, whose first get waited for the table.
+async fn get_after_a_wait_for_the_table(storage: &Storage, queue: &QueueName, schema: &str) {
+    put(storage, queue, "of long ago").await;
     let mut client = connect(Postgres::shared()).await;
     let old = format!("UPDATE {schema}.message SET visible_at = visible_at - 3600000");
     client.batch_execute(&old).await.unwrap();
     let transaction = client.transaction().await.unwrap();
     transaction.batch_execute(&format!("LOCK TABLE {schema}.message")).await.unwrap();
-    let waited = storage.queues().get(&queue, GetMessages::new(1, LONG)).await.unwrap_err();
+    let waited = storage.queues().get(queue, GetMessages::new(1, LONG)).await.unwrap_err();
     assert_eq!((waited.kind(), waited.is_ambiguous()), (StoreErrorKind::Timeout, false), "{waited}");
     transaction.rollback().await.unwrap();
-    assert_eq!(texts(&get(&storage, &queue, 1).await), ["of long ago"]);
+    assert_eq!(texts(&get(storage, queue, 1).await), ["of long ago"]);
 }
 
 /// The commits of gets wait for a standby that is gone. Each get leases the next job of long ago all the

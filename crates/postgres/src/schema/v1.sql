@@ -125,8 +125,8 @@ $$;
 -- Leases up to `most` messages for `visibility` milliseconds under `receipts`. The scan begins at `since`, or
 -- earlier if a transaction of `running` has ended, whose messages have times from its `running_since` on, but
 -- at most `back` milliseconds ago. The next message is searched for up to `ahead` milliseconds from now.
--- `lock_limit` limits the wait for a lock of a table. It is shorter than the time limit of the statement, so
--- that such a wait is not taken for a long scan.
+-- `lock_limit` limits the wait for a lock of a table, as does half of the session's `statement_timeout`. Both
+-- are shorter than the time limit of the statement, so that such a wait is not taken for a long scan.
 --
 -- The time is read before the number in the last column: the number of this transaction or the next one that
 -- the server will assign, from which `age` counts. A writer with a greater number has read the clock later.
@@ -141,7 +141,8 @@ CREATE FUNCTION jobqueue.get(
 BEGIN
     RETURN QUERY WITH at AS MATERIALIZED (
         SELECT floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint AS time, pg_current_snapshot() AS snapshot,
-            (SELECT q.id FROM jobqueue.queue q WHERE q.name = of_queue) AS queue, set_config('lock_timeout', lock_limit, true)
+            (SELECT q.id FROM jobqueue.queue q WHERE q.name = of_queue) AS queue, set_config('lock_timeout', round(1000 * extract(
+                epoch FROM least(lock_limit::interval, nullif(current_setting('statement_timeout')::interval, '0') / 2)))::text, true)
     ), start AS MATERIALIZED (
         SELECT greatest(at.time - back, least(get.since, (SELECT min(r.since) FROM unnest(running, running_since) AS r (number, since)
             WHERE pg_visible_in_snapshot(r.number::text::xid8, at.snapshot)))) AS since FROM at
