@@ -1,6 +1,7 @@
 //! Damage in the file and in the log of a store.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use jobqueue::sqlite::Options;
@@ -47,21 +48,26 @@ async fn page_that_is_used_twice_is_damage() {
     let folder = folder();
     let path = folder.path().join("jobs.db");
     filled(&path, 100).await;
-    let connection = Connection::open(&path).unwrap();
-    let free_some = "CREATE TABLE own (a BLOB); INSERT INTO own VALUES (zeroblob(200000)); DROP TABLE own;
-        PRAGMA wal_checkpoint(TRUNCATE)";
+    free_a_used_page(&path);
+    assert_eq!(refused(&path).await.kind(), StoreErrorKind::Corrupt);
+}
+
+/// Writes a page of the messages into the list of free pages.
+pub(crate) fn free_a_used_page(path: &Path) {
+    let connection = Connection::open(path).unwrap();
+    let free_some = "CREATE TABLE freed (a BLOB); INSERT INTO freed VALUES (zeroblob(200000));
+        DROP TABLE freed; PRAGMA wal_checkpoint(TRUNCATE)";
     connection.execute_batch(free_some).unwrap();
     let find = "SELECT rootpage FROM sqlite_schema WHERE name = 'jobqueue_message'";
     let used: u32 = connection.query_row(find, [], |row| row.get(0)).unwrap();
     connection.close().unwrap();
-    let mut content = fs::read(&path).unwrap();
+    let mut content = fs::read(path).unwrap();
     let number = |at: usize| u32::from_be_bytes(content[at..at + 4].try_into().unwrap()) as usize;
     let (page_size, trunk) = (usize::from(u16::from_be_bytes([content[16], content[17]])), number(32));
     let leaves = (trunk - 1) * page_size + 8;
     assert!(trunk > 0 && number(leaves - 4) > 1, "the file has free pages");
     content[leaves..leaves + 4].copy_from_slice(&used.to_be_bytes());
-    fs::write(&path, content).unwrap();
-    assert_eq!(refused(&path).await.kind(), StoreErrorKind::Corrupt);
+    fs::write(path, content).unwrap();
 }
 
 // F58: a bit that flips in the log takes all later commits with it, unless somebody looks.

@@ -6,7 +6,8 @@ use jobqueue::sqlite::{Options, backup};
 use jobqueue::storage::{Storage, StoreErrorKind};
 use rusqlite::Connection;
 
-use crate::refusals::{filled, folder};
+use crate::damage::free_a_used_page;
+use crate::refusals::{filled, folder, refused};
 
 /// Creates a table, and replaces its text by one that SQLite accepts only where a function or a collation is
 /// registered.
@@ -49,6 +50,17 @@ async fn tables_of_the_application_are_not_checked() {
         let peeked = storage.queues().peek(&"queue".parse().unwrap(), 32).await.unwrap();
         assert_eq!(peeked.len(), 1, "{own}");
     }
+}
+
+// round 37, e C1
+#[tokio::test]
+async fn constraint_of_the_application_hides_no_page_that_is_used_twice() {
+    let folder = folder();
+    let path = folder.path().join("jobs.db");
+    filled(&path, 100).await;
+    create_own(&path, "CREATE TABLE own (a TEXT)", "CREATE TABLE own (a TEXT CHECK (a REGEXP '@'))");
+    free_a_used_page(&path);
+    assert_eq!(refused(&path).await.kind(), StoreErrorKind::Corrupt);
 }
 
 // round 34, databases B1

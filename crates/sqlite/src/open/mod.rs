@@ -208,11 +208,19 @@ fn check_content(connection: &Connection, file: &Path) -> Result<(), Cause> {
     problem.map_or(Ok(()), |problem| Err(Cause::new(StoreErrorKind::Corrupt, problem)))
 }
 
-/// Returns the first damage of the file. Only a check of the whole file finds a page that is used twice. It
-/// compares the pages first, and then the rows of each table, where those of the application may need
-/// functions and collations that only its own connections have, and a row that breaks the application's
-/// constraint is no damage: then jobqueue's tables are checked alone.
+/// Returns the first damage of the file. `CHECK` constraints are left out: those of the application may call
+/// functions that only its own connections have, and a row that breaks one is no damage.
 fn find_damage(connection: &Connection) -> rusqlite::Result<Option<String>> {
+    connection.pragma_update(None, "ignore_check_constraints", true)?;
+    let damage = first_damage(connection);
+    connection.pragma_update(None, "ignore_check_constraints", false).and(damage)
+}
+
+/// Only a check of the whole file finds a page that is used twice. It compares the pages first, and then the
+/// rows of each table. It cannot be prepared where the application's tables need functions or collations for
+/// columns and indexes, and a row that breaks the application's declaration is no damage: then jobqueue's
+/// tables are checked alone.
+fn first_damage(connection: &Connection) -> rusqlite::Result<Option<String>> {
     let whole = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
     let is_of_rows = match &whole {
         Ok(answer) if answer == "ok" => return Ok(None),
