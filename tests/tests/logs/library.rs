@@ -174,6 +174,32 @@ async fn a_file_in_memory_is_warned_of_and_one_on_a_disk_is_not() {
     }
 }
 
+/// The declaration of the table is changed below its rows, as damage would change the rows.
+// round 37, e C2
+#[tokio::test]
+async fn damaged_table_of_the_application_is_warned_of_without_its_rows() {
+    let log = log::record();
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = folder.path().join("jobs.db");
+    let address = format!("sqlite:{}", path.display());
+    let _ = Storage::connect(&address).await.unwrap();
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let damage = format!(
+        "CREATE TABLE own (a TEXT, b TEXT); INSERT INTO own VALUES (NULL, '{SECRET}');
+        PRAGMA writable_schema = ON;
+        UPDATE sqlite_schema SET sql = 'CREATE TABLE own (a TEXT NOT NULL, b TEXT)' WHERE name = 'own';
+        PRAGMA writable_schema = RESET"
+    );
+    connection.execute_batch(&damage).unwrap();
+    drop(connection);
+    let _ = Storage::connect(&address).await.unwrap();
+    let log = log.text();
+    let warnings: Vec<_> = log.lines().filter(|line| line.contains("a table of the application")).collect();
+    assert!(matches!(warnings[..], [line] if line.contains("WARN")), "{log}");
+    assert!(warnings[0].contains("NULL value in own.a"), "{log}");
+    assert!(!log.contains(SECRET), "a row is in the log");
+}
+
 /// The session of an operator may have another value.
 #[tokio::test]
 async fn connection_whose_commits_do_not_wait_for_the_disk_is_warned_of() {

@@ -20,7 +20,7 @@ use super::error::{Cause, from_sql};
 use super::options::{Options, Synchronous};
 use super::schema;
 use jobqueue_storage::StoreErrorKind;
-use jobqueue_storage::log::debug;
+use jobqueue_storage::log::{debug, warn};
 use jobqueue_storage::sync::lock;
 
 /// SQLite 3.51.3, the first version without the bug by which a checkpoint could lose a whole write-ahead log.
@@ -218,8 +218,9 @@ fn find_damage(connection: &Connection) -> rusqlite::Result<Option<String>> {
 
 /// Only a check of the whole file finds a page that is used twice. It compares the pages first, and then the
 /// rows of each table. It cannot be prepared where the application's tables need functions or collations for
-/// columns and indexes, and a row that breaks the application's declaration is no damage: then jobqueue's
-/// tables are checked alone.
+/// columns and indexes, and damage of their rows alone, or a row that breaks their declaration, is no reason
+/// to stop the queues: then jobqueue's tables are checked alone. The text of a problem names tables, indexes
+/// and columns, and has no content of rows.
 fn first_damage(connection: &Connection) -> rusqlite::Result<Option<String>> {
     let whole = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get::<_, String>(0));
     let is_of_rows = match &whole {
@@ -229,10 +230,18 @@ fn first_damage(connection: &Connection) -> rusqlite::Result<Option<String>> {
         Err(rusqlite::Error::SqlInputError { .. }) => true,
         Err(error) => error.sqlite_error_code() == Some(ErrorCode::Unknown),
     };
-    if is_of_rows {
-        return connection.query_row(FIND_DAMAGE, [], |row| row.get(0)).optional();
+    if !is_of_rows {
+        return whole.map(Some);
     }
-    whole.map(Some)
+    let damage: Option<String> = connection.query_row(FIND_DAMAGE, [], |row| row.get(0)).optional()?;
+    if let (None, Ok(problem)) = (&damage, &whole) {
+        warn!(
+            problem = problem.as_str(),
+            "SQLite found a problem in a table of the application, which can be a sign of a failing disk; \
+             `PRAGMA integrity_check` shows more"
+        );
+    }
+    Ok(damage)
 }
 
 fn check_library(version: i32) -> Result<(), Cause> {
