@@ -217,6 +217,9 @@ impl KindTotals {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::ops::Range;
+
     use super::*;
 
     /// Returns the record of a worker, written at second 6,010 or at its start if that is later.
@@ -302,6 +305,36 @@ mod tests {
         worker.written = at(5_950).to_string();
         totals.add(at(6_010), [worker].iter());
         assert_eq!(completed(&totals, "mail"), Some(7));
+    }
+
+    /// Each counter is compared with the last one of its worker, which is looked up, and the pages compare
+    /// sums of kinds.
+    // D12
+    #[test]
+    fn snapshot_reads_each_record_at_most_twice_however_many_workers_there_are() {
+        let template = worker("a", 10, 0);
+        let of = |workers: Range<usize>, completed: u64| -> Vec<WorkerRecord> {
+            let record = |worker: usize| {
+                let mut record = template.clone();
+                record.id = worker.to_string();
+                record.counters[0].completed = completed;
+                record
+            };
+            workers.map(record).collect()
+        };
+        let (mut totals, read) = (Counting::default(), Cell::new(0));
+        let mut reads = |second: i64, records: &[WorkerRecord]| {
+            read.set(0);
+            totals.add(at(second), records.iter().inspect(|_| read.set(read.get() + 1)));
+            read.get()
+        };
+        assert_eq!(reads(6_000, &of(0..5_000, 500)), 5_000);
+        assert_eq!(reads(6_010, &of(0..5_000, 501)), 5_000);
+        let others = of(5_000..MAX_SEEN_WORKERS + 1, 0);
+        assert_eq!(reads(6_020, &others), 2 * others.len(), "once more, to forget those that are absent");
+        assert_eq!(totals.last_counters.len(), others.len());
+        assert_eq!(completed(&totals, "mail"), Some(5_000));
+        assert_eq!(totals.totals.iter().count(), 3, "the sums of two kinds, and of others");
     }
 
     #[test]
