@@ -9,7 +9,9 @@ use crate::queue::{Queue, SendOptions};
 use crate::send::{Purpose, prepare};
 
 pub use crate::connect::connect_existing;
-pub use crate::coordination::batch::claimed::{ClaimedChild, batch_secret, batch_source};
+pub use crate::coordination::batch::claimed::{
+    ClaimedChild, ClaimedContinuation, batch_secret, batch_source,
+};
 pub use crate::coordination::batch::membership::{remove_own, remove_tokens};
 pub use crate::coordination::batch::overview::{
     BatchChildren, BatchRecord, batches, children as batch_children,

@@ -191,15 +191,15 @@ impl<'a> Bulk<'a> {
             Selection::Filter(_) => letters.known_count().await?,
         };
         self.total = expected.map(|letters| self.done_before + letters);
-        let (total, counts_children, action) = (self.total, self.dry_run || self.purges, self.action());
-        let (mut reported, mut copies, mut children) = (Vec::new(), Vec::new(), Vec::new());
+        let (total, counts_waited, action) = (self.total, self.dry_run || self.purges, self.action());
+        let (mut reported, mut copies, mut waited_for) = (Vec::new(), Vec::new(), Vec::new());
         let mut errors = ErrorCounts::default();
         let mut report_letter = |letter: &DeadLetter| {
             if self.dry_run {
                 errors.add(&self.queue, letter);
             }
-            if counts_children {
-                children.extend(WaitedFor::of(letter));
+            if counts_waited {
+                waited_for.extend(WaitedFor::of(letter));
             }
             reported.push(PlannedLetter::of(&self.queue, letter));
             let done = self.done_before + reported.len() as u64;
@@ -216,9 +216,9 @@ impl<'a> Bulk<'a> {
         report.received = seen.received;
         (report.errors, report.ungrouped) = errors.finish();
         report.storage = Some(self.admin.storage().description().to_owned());
-        if counts_children {
+        if counts_waited {
             let memberships = Memberships::default();
-            report.waited_for = memberships.count(&self.admin.storage, &children, &self.admin.stop).await;
+            report.waited_for = memberships.count(&self.admin.storage, &waited_for, &self.admin.stop).await;
         }
         self.complete(&mut report, &copies, &stayed);
         if self.dry_run {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
-use jobqueue::__internals::{ClaimedChild, batch_secret};
+use jobqueue::__internals::{ClaimedChild, ClaimedContinuation, batch_secret};
 use jobqueue::dead_letters::DeadLetter;
 use jobqueue::{Error, ErrorKind, Storage};
 use jobqueue_message::envelope::{Parsed, parse};
@@ -72,26 +72,22 @@ impl Memberships {
         Ok(())
     }
 
-    /// Returns the number of batch children that a pass has met, each counted once; `None` if a batch cannot
-    /// be read, or not in time.
+    /// Returns the number of children and continuations that batches wait for and a pass has met, each
+    /// counted once; `None` if a batch cannot be read, or not in time.
     pub(super) async fn count(
         mut self,
         storage: &Storage,
-        children: &[WaitedFor],
+        waited_for: &[WaitedFor],
         stop: &CancellationToken,
     ) -> Option<u64> {
-        let batches = children.iter().map(|child| child.claimed.batch.clone()).collect();
+        let batches = waited_for.iter().flat_map(WaitedFor::batches).cloned().collect();
         let deadline = async {
             let _ = timeout(PASS_PROOF_TIMEOUT, stop.cancelled()).await;
             sleep(PROOF_TIMEOUT).await;
         };
         self.read(storage, batches, deadline).await;
-        let is_proven = |WaitedFor { claimed, source, id }: &&WaitedFor| {
-            let secret = self.secrets.get(&claimed.batch).and_then(Option::as_deref);
-            secret.is_some_and(|secret| claimed.is_proven(secret, source, id))
-        };
-        let proven = children.iter().filter(is_proven);
-        let places: BTreeSet<_> = proven.map(|child| (&child.claimed.batch, child.claimed.index)).collect();
+        let secret = |batch: &str| self.secrets.get(batch).and_then(Option::as_deref);
+        let places: BTreeSet<_> = waited_for.iter().filter_map(|job| job.place(secret)).collect();
         (!self.has_failed).then_some(places.len() as u64)
     }
 
@@ -121,9 +117,11 @@ impl Memberships {
     }
 }
 
-/// A dead letter whose job claims to be a child that its batch waits for.
+/// A dead letter whose job claims that a batch waits for it: as a child, as its continuation, or both if the
+/// batch is nested.
 pub(super) struct WaitedFor {
-    claimed: ClaimedChild,
+    child: Option<ClaimedChild>,
+    continuation: Option<ClaimedContinuation>,
     source: String,
     id: String,
 }
@@ -131,8 +129,32 @@ pub(super) struct WaitedFor {
 impl WaitedFor {
     pub(super) fn of(letter: &DeadLetter) -> Option<Self> {
         let Ok(Parsed::Event(event)) = parse(letter.raw_text()) else { return None };
-        let claimed = ClaimedChild::of_headers(&event.headers()).filter(|claimed| claimed.waits)?;
-        Some(Self { claimed, source: letter.source.clone(), id: letter.id.clone() })
+        let headers = event.headers();
+        let child = ClaimedChild::of_headers(&headers).filter(|child| child.waits);
+        let continuation = ClaimedContinuation::of_headers(&headers);
+        let has_claim = child.is_some() || continuation.is_some();
+        let (source, id) = (&letter.source, &letter.id);
+        has_claim.then(|| Self { child, continuation, source: source.clone(), id: id.clone() })
+    }
+
+    fn batches(&self) -> impl Iterator<Item = &String> {
+        let child = self.child.iter().map(|child| &child.batch);
+        child.chain(self.continuation.iter().map(|continuation| &continuation.batch))
+    }
+
+    /// Returns a batch that waits for the job, and the number of the child, if the secret of the batch proves
+    /// the claim.
+    fn place<'s>(&self, secret: impl Fn(&str) -> Option<&'s str>) -> Option<(&str, Option<u64>)> {
+        let (source, id) = (self.source.as_str(), self.id.as_str());
+        let is_child = |child: &&ClaimedChild| {
+            secret(&child.batch).is_some_and(|secret| child.is_proven(secret, source, id))
+        };
+        if let Some(child) = self.child.as_ref().filter(is_child) {
+            return Some((child.batch.as_str(), Some(child.index)));
+        }
+        let continuation = self.continuation.as_ref()?;
+        let is_proven = continuation.is_proven(secret(&continuation.batch)?, source, id);
+        is_proven.then_some((continuation.batch.as_str(), None))
     }
 }
 

@@ -56,9 +56,9 @@ pub struct BulkReport {
     /// drained queues.
     pub payloads_left: u64,
     /// The number of affected jobs that are children for which batches
-    /// [wait](jobqueue::batch::OnDeadLetters::Wait). Once its dead letter is purged, such a child cannot end,
-    /// and its batch never continues. `None` if a batch cannot be read, if not all batches were read within a
-    /// minute, and in the report of a redrive that was not a dry run.
+    /// [wait](jobqueue::batch::OnDeadLetters::Wait), or continuations of batches. Once its dead letter is
+    /// purged, such a job cannot end, and its batch never continues. `None` if a batch cannot be read, if not
+    /// all batches were read within a minute, and in the report of a redrive that was not a dry run.
     pub waited_for: Option<u64>,
     /// The number of dead letters that were examined and left alone.
     pub left: u64,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::ledger::Ledger;
-use super::names::{BATCH, BatchId, INDEX, MAX_CHILDREN, ON_DEAD, TOKEN, token};
+use super::names::{BATCH, BatchId, CONTINUATION, INDEX, MAX_CHILDREN, OF, OF_TOKEN, ON_DEAD, TOKEN, token};
 use super::{SOURCES, source};
 use crate::error::Error;
 use crate::storage::Storage;
@@ -59,6 +59,30 @@ impl ClaimedChild {
 jobqueue_storage::debug_fields! {
     /// Leaves out the proof, which would make another message pass for the same child.
     ClaimedChild { batch, index }
+}
+
+/// The batch that a job claims to continue. Headers can be copied from another job.
+pub struct ClaimedContinuation {
+    /// The id of the batch.
+    pub batch: String,
+    proof: String,
+}
+
+impl ClaimedContinuation {
+    /// Returns the batch that the headers of a job claim.
+    pub fn of_headers(headers: &BTreeMap<String, String>) -> Option<Self> {
+        Some(Self { batch: headers.get(OF)?.clone(), proof: headers.get(OF_TOKEN)?.clone() })
+    }
+
+    /// Returns whether the batch with this secret made the job as its continuation.
+    pub fn is_proven(&self, secret: &str, job_source: &str, id: &str) -> bool {
+        token(secret, CONTINUATION, job_source, id) == self.proof
+    }
+}
+
+jobqueue_storage::debug_fields! {
+    /// Leaves out the proof, which would make another message pass for the same continuation.
+    ClaimedContinuation { batch }
 }
 
 /// Returns the default source of the children of a batch; `None` if there is no such batch.

@@ -6,10 +6,10 @@ use async_trait::async_trait;
 use serde_json::value::RawValue;
 
 use super::claim::Turn;
-use super::claimed::ClaimedChild;
+use super::claimed::{ClaimedChild, ClaimedContinuation};
 use super::known::KnownBatches;
 use super::ledger::{Ledger, Marker};
-use super::names::{BatchId, CONTINUATION, COPY, OF, OF_TOKEN, TOKEN, token};
+use super::names::{BatchId, CONTINUATION, COPY, OF_TOKEN, TOKEN};
 use crate::delivery::{AdmissionContext, Disposition, Hook, HookAnswer, HookContext, JobEnd, Rejection};
 use crate::envelope::headers::batch::is_of_batch;
 use crate::error::Error;
@@ -81,9 +81,9 @@ impl Membership {
     /// Returns the batch that the job continues, if it is a continuation.
     async fn continued<'a>(&self, hook_context: HookContext<'a>) -> Result<Option<Ledger<'a>>, Error> {
         let JobInfo { headers, source, id, .. } = hook_context.job;
-        let (Some(batch), Some(proof)) = (headers.get(OF), headers.get(OF_TOKEN)) else { return Ok(None) };
-        let proves = |secret: &str| token(secret, CONTINUATION, source, id) == *proof;
-        self.batch(hook_context.storage, batch, proves).await
+        let Some(claimed) = ClaimedContinuation::of_headers(headers) else { return Ok(None) };
+        let proves = |secret: &str| claimed.is_proven(secret, source, id);
+        self.batch(hook_context.storage, &claimed.batch, proves).await
     }
 }
 

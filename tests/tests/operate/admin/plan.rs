@@ -248,6 +248,31 @@ async fn purge_counts_the_children_that_batches_wait_for() {
     assert!(!admin.batch("waits").await.unwrap().finished);
 }
 
+// round 37, c B1: the purge of a continuation said that no batch waits for its letter.
+#[tokio::test(start_paused = true)]
+async fn purge_counts_the_continuation_that_its_batch_waits_for() {
+    let storage = in_memory();
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send(&task("tile")).await.unwrap();
+    batch.then(&task("join")).await.unwrap();
+    let handler = async |task: Task| match task.name.as_str() {
+        "join" => Err(JobError::dead_letter("no printer")),
+        _ => Ok(()),
+    };
+    let _ = worker(&storage).handle(handler).build().unwrap().run_until(after(60)).await.unwrap();
+    let poison = "tasks-poison".parse().unwrap();
+    let forged = json!({"specversion": "1.0", "id": "mosaic", "source": "/s", "type": "task",
+        "batchof": "mosaic", "batchoftoken": "t", "data": {"name": "a"}});
+    let _ = storage.queues().put(&poison, PutMessage::new(forged.to_string())).await.unwrap();
+    let admin = operator(&storage);
+    for bulk in [admin.redrive(QUEUE).dry_run(true), admin.purge(QUEUE).dry_run(true), admin.purge(QUEUE)] {
+        let report = bulk.filter(DeadLetterFilter::all()).run().await.unwrap();
+        assert_eq!(report.count, 2, "{report:?}");
+        assert_eq!(report.waited_for, Some(1), "{report:?}");
+    }
+    assert!(admin.batch("mosaic").await.unwrap().continuation.unwrap().is_gone);
+}
+
 // audit 25, operator C7
 #[tokio::test(start_paused = true)]
 async fn batches_of_many_letters_are_read_after_a_pass_of_minutes() {
