@@ -47,6 +47,8 @@ pub struct OpenChild {
 pub(super) struct FoundChildren {
     /// The children by number.
     pub(super) places: BTreeMap<u64, OpenChild>,
+    /// The queues in which children run by the records of workers.
+    pub(super) recorded: BTreeSet<String>,
     /// The times at which the messages of these children were inserted, by the storage's clock.
     pub(super) inserted: BTreeMap<u64, SystemTime>,
     /// The queues that could not be read.
@@ -118,10 +120,10 @@ impl FoundChildren {
 }
 
 impl Admin {
-    /// Returns the children of a batch that the first messages of the queues, their first dead letters and
-    /// the records of workers show. If the storage shows every message, also searches behind the first for
-    /// those that are missing, as far as [`explain`](Self::explain) searches for one job, and for 8 seconds at
-    /// most.
+    /// Returns the children of a batch that the first messages of the queues and their first dead letters
+    /// show. If the storage shows every message, also searches for those that are missing, as far as
+    /// [`explain`](Self::explain) searches for one job, and for 8 seconds at most. On other storages the
+    /// records of workers show those that run.
     pub(super) async fn children_of(&self, id: &str, batch: &BatchChildren) -> Result<FoundChildren, Error> {
         let queues = self.queue_names().await?.into_iter().filter(|queue| !queue.is_dead_letter());
         let queues: Vec<_> = queues.collect();
@@ -145,9 +147,10 @@ impl Admin {
         let running = found.workers.iter().flat_map(|worker| &worker.record.running);
         let mut running: Vec<_> = running.map(RawJob::of_run).collect();
         Memberships::default().prove(&self.storage, &mut running, Some(id)).await?;
-        // Before the search, which looks for those that are missing.
-        found.add(id, running);
         if self.has_index() {
+            // A record is older than the leases that the storage shows: its job may wait again, or be over.
+            let of_batch = running.iter().filter(|job| job.batch.is_some());
+            found.recorded = of_batch.map(|job| job.queue.clone()).collect();
             let (was_exact, queues) = (found.dead_is_exact, found.seen_first(queues));
             let search = async {
                 self.search_children(id, batch, &queues, &mut found).await;
@@ -157,6 +160,8 @@ impl Admin {
                 // The search may have ended among the dead letters.
                 found.dead_is_exact = was_exact;
             }
+        } else {
+            found.add(id, running);
         }
         Ok(found)
     }
@@ -186,29 +191,26 @@ impl Admin {
             }
         }
         let mut missing = found.missing(batch);
-        for queue in queues {
-            for state in JobState::IN_QUEUE {
-                if missing.is_empty() {
-                    return;
-                }
-                let mut pages = 0;
-                let mut take = |jobs: Vec<RawJob>| {
-                    let is_missing = |job: &RawJob| {
-                        job.batch
-                            .as_ref()
-                            .and_then(|of| of.index)
-                            .is_some_and(|index| missing.contains(&index))
-                    };
-                    found.add(id, jobs.into_iter().filter(is_missing));
-                    missing.retain(|index| !found.places.contains_key(index));
-                    pages += 1;
-                    !missing.is_empty() && pages < MAX_SEARCHED_FOR_JOB / PAGE_SIZE as usize
+        let recorded = queues.iter().filter(|queue| found.recorded.contains(queue.as_str()));
+        let recorded = recorded.map(|queue| (queue, JobState::Running));
+        let all = queues.iter().flat_map(|queue| JobState::IN_QUEUE.map(|state| (queue, state)));
+        for (queue, state) in recorded.chain(all).collect::<Vec<_>>() {
+            if missing.is_empty() {
+                return;
+            }
+            let mut pages = 0;
+            let mut take = |jobs: Vec<RawJob>| {
+                let is_missing = |job: &RawJob| {
+                    job.batch.as_ref().and_then(|of| of.index).is_some_and(|index| missing.contains(&index))
                 };
-                let read =
-                    self.each_page(queue.as_str(), state, &JobFilter::new().batch(id), &mut take).await;
-                if read.is_err_and(|error| !means_no_messages(&error)) {
-                    found.unread.insert(queue.to_string());
-                }
+                found.add(id, jobs.into_iter().filter(is_missing));
+                missing.retain(|index| !found.places.contains_key(index));
+                pages += 1;
+                !missing.is_empty() && pages < MAX_SEARCHED_FOR_JOB / PAGE_SIZE as usize
+            };
+            let read = self.each_page(queue.as_str(), state, &JobFilter::new().batch(id), &mut take).await;
+            if read.is_err_and(|error| !means_no_messages(&error)) {
+                found.unread.insert(queue.to_string());
             }
         }
     }

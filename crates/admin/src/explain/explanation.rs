@@ -142,15 +142,17 @@ impl Explanation {
     }
 
     pub(super) fn find_run(&mut self, workers: &[WorkerOverview]) {
-        for worker in workers {
-            let is_it = |run: &&RunningJob| run.queue == self.job.queue && self.job.is(&run.source, &run.id);
-            if let Some(run) = worker.record.running.iter().find(is_it) {
-                self.place = JobPlace::Running;
-                self.worker = Some(worker.record.id.clone());
-                self.worker_name = Some(worker.record.name.clone());
-                self.record_age_seconds = Some(worker.age_seconds);
-                self.run = Some(run.clone());
-            }
+        let is_it = |run: &&RunningJob| run.queue == self.job.queue && self.job.is(&run.source, &run.id);
+        let runs =
+            workers.iter().filter_map(|worker| Some((worker, worker.record.running.iter().find(is_it)?)));
+        // The record of a killed worker names the job for a while beside that of its successor.
+        let newest = runs.min_by(|(one, _), (other, _)| one.age_seconds.total_cmp(&other.age_seconds));
+        if let Some((worker, run)) = newest {
+            self.place = JobPlace::Running;
+            self.worker = Some(worker.record.id.clone());
+            self.worker_name = Some(worker.record.name.clone());
+            self.record_age_seconds = Some(worker.age_seconds);
+            self.run = Some(run.clone());
         }
     }
 
@@ -319,5 +321,30 @@ mod tests {
             assert_eq!(shown(answer, 1_500, reason), Cancellation::None);
         }
         assert_eq!(shown(Cancellation::Cancelled, 1_500, "cancelled"), Cancellation::Cancelled);
+    }
+
+    // round 37, c C2: the last of these records in order of their hosts was shown.
+    #[test]
+    fn run_is_that_of_the_newest_record_that_names_the_job() {
+        let overview = |attempt: u32, age_seconds: f64| {
+            let time = "2026-01-01T00:00:00Z";
+            let run = serde_json::json!({
+                "queue": "mails", "id": "1", "source": "/shop", "kind": "mail", "attempt": attempt,
+                "max_attempts": 3, "since": time, "running_seconds": 1.0
+            });
+            let record = serde_json::json!({
+                "id": attempt.to_string(), "name": "w", "host": "h", "pid": 1, "version": "0", "started": time,
+                "written": time, "interval_seconds": 15.0, "slots": 1, "draining": false, "queues": [],
+                "running": [run], "running_total": 1, "counters": []
+            });
+            WorkerOverview { record: serde_json::from_value(record).unwrap(), age_seconds, stale: false }
+        };
+        let (killed, successor) = (overview(1, 40.0), overview(2, 3.0));
+        for workers in [[killed.clone(), successor.clone()], [successor, killed]] {
+            let mut found = Explanation::new(&JobReference::new("mails", "1"));
+            found.find_run(&workers);
+            assert_eq!(found.worker.as_deref(), Some("2"));
+            assert_eq!(found.run.map(|run| run.attempt), Some(2));
+        }
     }
 }

@@ -19,15 +19,17 @@ pub struct IdentifiedJob {
     /// The job.
     pub job: JobReference,
     /// True if a message of the job waits or runs. May be false in error if the search does not reach all
-    /// messages.
+    /// messages. Unless the storage [shows which jobs run](Admin::shows_running_jobs), may be true in error
+    /// until the worker that ran the job writes its next record, or is no longer present.
     pub is_open: bool,
 }
 
 impl Admin {
     /// Returns the reference with the sender of its job, if it names none: a job is identified by its source
     /// and its id, and several senders may use the same id. A reference to a job that is not found stays as
-    /// it is. Reads the records of workers and the messages that [`explain`](Self::explain) reads, but no
-    /// history. A reference with a sender costs nothing.
+    /// it is. Reads the messages that [`explain`](Self::explain) reads and, unless the storage [shows which
+    /// jobs run](Self::shows_running_jobs), the records of workers, but no history. A reference with a sender
+    /// costs nothing.
     ///
     /// # Errors
     /// [`Invalid`](jobqueue::ErrorKind::Invalid) if several senders use the id: the text lists the first ten.
@@ -75,9 +77,12 @@ impl Admin {
     /// Returns the waiting and running jobs that a search for these ids shows, including jobs with other ids.
     async fn open_jobs(&self, queue: &str, ids: &BTreeSet<&str>) -> Result<Vec<RawJob>, Error> {
         let mut found = self.peek_without_batches(queue).await?;
-        let workers = in_time(self.workers()).await?;
-        let running = workers.into_iter().flat_map(|worker| worker.record.running);
-        found.extend(running.filter(|run| run.queue == queue).map(|run| RawJob::of_run(&run)));
+        // A record is older than the leases that the storage shows: its job may have ended since.
+        if !self.shows_running_jobs() {
+            let workers = in_time(self.workers()).await?;
+            let running = workers.into_iter().flat_map(|worker| worker.record.running);
+            found.extend(running.filter(|run| run.queue == queue).map(|run| RawJob::of_run(&run)));
+        }
         if self.shows_all_jobs() {
             let of_ids = JobFilter::new().ids(ids.iter().copied()).limit(MAX_COMPARED * ids.len().max(1));
             found.extend(self.open_messages(queue, &of_ids).await?);

@@ -144,6 +144,43 @@ async fn child_that_died_since_its_worker_wrote_its_record_is_dead() {
     }
 }
 
+// round 37, c C2: such a child was said to run until its worker wrote its next record, or was not present.
+#[tokio::test(start_paused = true)]
+async fn child_that_waits_again_since_its_worker_wrote_its_record_is_not_said_to_run() {
+    let storage = in_memory();
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send_all(["fails", "is long"].map(task)).await.unwrap();
+    batch.then(&task("join")).await.unwrap();
+    let handler = async |job: Task| {
+        after(if job.name == "fails" { 25 } else { 100_000 }).await;
+        Err::<(), _>(JobError::retry_after(Duration::from_secs(3_600), "later"))
+    };
+    let admin = operator(&storage);
+    let places = async || {
+        let workers = admin.workers().await.unwrap();
+        assert_eq!(workers[0].record.running.len(), 2, "the record has both");
+        let detail = admin.batch("mosaic").await.unwrap();
+        detail.open.iter().map(|child| child.place).collect::<Vec<_>>()
+    };
+    let worker = present(&storage).concurrency(2).handle(handler).build().unwrap();
+    let mut running = Box::pin(worker.run_until(after(100_000)));
+    let looking = async {
+        for (seconds, expected) in [(20, ["running", "running"]), (8, ["backing_off", "running"])] {
+            after(seconds).await;
+            assert_eq!(places().await, expected);
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = &mut running => panic!("the worker runs on"),
+        () = looking => {}
+    }
+    drop(running);
+    // The lease of the killed worker ends after 30 seconds, and its record counts for 45.
+    after(29).await;
+    assert_eq!(places().await, ["backing_off", "waiting"]);
+}
+
 /// Runs a worker that makes tiles; all other jobs die, a join only at its second attempt. Returns the number
 /// of dead letters.
 async fn run_tiles(storage: &Storage, seconds: u64) -> u64 {

@@ -25,9 +25,13 @@ async fn record_that_names_a_job_which_has_ended_is_not_believed() {
         sleep(Duration::from_secs(39)).await;
         let (found, _) = explain(&storage, &dies).await;
         assert!(found.place == JobPlace::Running && found.run.is_some(), "{}", found.summary);
+        assert!(operator(&storage).identify_all(std::slice::from_ref(&dies)).await.unwrap()[0].is_open);
         sleep(Duration::from_millis(1_500)).await;
         let workers = operator(&storage).workers().await.unwrap();
         assert_eq!(workers[0].record.running.len(), 2, "its record still names both");
+        // round 37, c C2: a request to cancel them was made, and stood for 30 days.
+        let identified = operator(&storage).identify_all(&[dies.clone(), done.clone()]).await.unwrap();
+        assert!(identified.iter().all(|job| !job.is_open), "{identified:?}");
         let (found, codes) = explain(&storage, &dies).await;
         assert_eq!((found.place, codes), (JobPlace::Dead, vec!["dead_letter"]), "{}", found.summary);
         assert!(found.has_ended && found.run.is_none());

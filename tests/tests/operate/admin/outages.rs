@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use jobqueue::JobError;
 use jobqueue::storage::{GetMessages, Operation, StoreErrorKind};
+use jobqueue::{JobError, Storage};
 use jobqueue_admin::{DeadLetterFilter, JobPlace, JobReference, QueueHold};
 use jobqueue_testing::faults::{Fault, Faulty};
 use jobqueue_tests::faults::dead_letters_on_two_shards;
@@ -13,6 +13,7 @@ use jobqueue_tests::jobs::{Task, in_memory, task, worker};
 use tokio::time::{Instant, timeout};
 
 use crate::admin::canary::{dead, run};
+use crate::admin::explain_turns::WithoutIndex;
 use crate::admin::support::operator;
 
 #[tokio::test(start_paused = true)]
@@ -74,8 +75,12 @@ async fn jobs_are_explained_while_the_blobs_do_not_answer() {
         let found = timeout(Duration::from_secs(40), admin.explain(&gone)).await.unwrap().unwrap();
         assert_eq!(found.place, JobPlace::Unseen, "{found:?}");
         let waiting = JobReference::new("tasks", "waiting");
+        let found = timeout(Duration::from_secs(20), admin.identify(&waiting)).await.unwrap().unwrap();
+        assert!(found.source.is_some(), "the memory shows all jobs by itself");
         // A change must not be made to one of several jobs because the others are not seen.
-        timeout(Duration::from_secs(20), admin.identify(&waiting)).await.unwrap().unwrap_err();
+        let shows_few =
+            operator(&Storage::from(faulty.storage().stores().intercepted(&Arc::new(WithoutIndex))));
+        timeout(Duration::from_secs(20), shows_few.identify(&waiting)).await.unwrap().unwrap_err();
         faulty.heal();
     }
 }
