@@ -133,9 +133,10 @@ impl Explanation {
         }
         if let Cancellation::Requested { by, at } = &cancellation {
             let text = format!("{} has asked at {at} for it to be cancelled", by.escape_debug());
-            // A dead letter does not run because it died, and not because of a request that nobody answered.
-            let death = self.reasons.iter().position(|reason| reason.code == "dead_letter");
-            let place = death.map_or(0, |place| place + 1);
+            // A dead letter does not run because it died, and the job of a lost worker waits for the end of
+            // its lease: no answer to the request is due.
+            let is_first = |reason: &Obstacle| matches!(reason.code, "dead_letter" | "worker_gone");
+            let place = self.reasons.iter().position(is_first).map_or(0, |place| place + 1);
             self.reasons.insert(place, Obstacle::new("cancel_requested", text));
         }
         self.cancellation = cancellation;

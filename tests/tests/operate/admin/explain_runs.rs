@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jobqueue::settings::SettingOverrides;
 use jobqueue::{JobError, SendOptions};
 use jobqueue_admin::JobPlace;
 use jobqueue_tests::jobs::{Task, after, in_memory};
@@ -41,4 +42,25 @@ async fn record_that_names_a_job_which_has_ended_is_not_believed() {
     };
     let (report, ()) = tokio::join!(worker.run_until(after(60)), looking);
     assert_eq!(report.unwrap().completed, 1);
+}
+
+// round 37, c C3: it was said to run, and to wait for an answer of its worker.
+#[tokio::test(start_paused = true)]
+async fn job_of_a_killed_worker_waits_for_its_lease_also_if_it_is_to_be_cancelled() {
+    let storage = in_memory();
+    let job = send(&storage, "stuck", SendOptions::new()).await;
+    let mut long = SettingOverrides::default();
+    long.timeout = Some(Duration::from_secs(600));
+    let handler = async |_: Task| std::future::pending::<Result<(), JobError>>().await;
+    let worker = present(&storage).overrides(long).handle(handler).build().unwrap();
+    tokio::select! {
+        biased;
+        _ = worker.run_until(after(100_000)) => panic!("it runs"),
+        () = after(20) => {}
+    }
+    after(60).await;
+    let _ = operator(&storage).cancel(&job).await.unwrap();
+    let (found, codes) = explain(&storage, &job).await;
+    assert_eq!(codes, ["worker_gone", "cancel_requested"]);
+    assert!(found.summary.contains("its worker has written no record for"), "{}", found.summary);
 }
