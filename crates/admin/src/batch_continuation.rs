@@ -20,8 +20,8 @@ pub struct OpenContinuation {
     pub place: JobPlace,
     /// The error, if the job is a dead letter.
     pub error: Option<String>,
-    /// True if the job is certainly in no queue: it has just ended, was purged or has expired, or the child
-    /// that ended last has not sent it yet.
+    /// True if the job is certainly in no queue: it has just ended, was purged or has expired, its queue was
+    /// deleted, or the child that ended last has not sent it yet.
     pub is_gone: bool,
     /// True if each further look at the batch searches it at length.
     #[serde(skip)]
@@ -94,15 +94,17 @@ impl Admin {
         let queue = batch.continuation_queue.as_deref().filter(|_| waits)?;
         let reading = async {
             let Some(source) = batch_source(&self.storage, id).await? else { return Ok(None) };
-            self.explain(&JobReference::new(queue, id).with_source(source)).await.map(Some)
+            // The batch itself records that the continuation has run.
+            let job = JobReference::new(queue, id).with_source(source);
+            self.explain_without_history(&job).await.map(Some)
         };
         let found = in_time(reading).await.ok()??;
         let is_dead = found.place == JobPlace::Dead;
-        // Whether its turn has come is read from the logs of all keys, and the end of a job that was not
-        // found from the journal.
+        // Whether its turn has come is read from the logs of all keys, and a job that was not found is
+        // searched twice.
         let may_wait = !is_dead && found.place != JobPlace::Running;
         let is_in_order = may_wait && found.message.as_ref().is_some_and(|message| message.in_order);
-        let is_missing = matches!(found.place, JobPlace::Unseen | JobPlace::Ended);
+        let is_missing = found.place == JobPlace::Unseen;
         Some(OpenContinuation {
             job: found.job,
             place: found.place,

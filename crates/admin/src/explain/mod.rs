@@ -13,8 +13,9 @@ use std::slice;
 use std::time::SystemTime;
 
 use futures_util::join;
-use jobqueue::{Error, ErrorKind};
+use jobqueue::{Error, ErrorKind, QueueName};
 use jobqueue_message::envelope::Identity;
+use jobqueue_storage::DEAD_LETTER_SUFFIX;
 
 use super::in_time::in_time;
 use super::jobs::{MAX_SEARCHED_FOR_JOB, PAGE_SIZE};
@@ -64,14 +65,32 @@ impl Admin {
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Invalid`](ErrorKind::Invalid) if it is
     /// a dead-letter queue; [`Storage`](ErrorKind::Storage) if anything else but the history cannot be read.
     pub async fn explain(&self, job: &JobReference) -> Result<Explanation, Error> {
+        self.search_twice(job, true).await
+    }
+
+    /// Like [`explain`](Self::explain), without a search of the journal, which may take seconds. A job whose
+    /// queue and dead letters were deleted is certainly in no queue.
+    pub(super) async fn explain_without_history(&self, job: &JobReference) -> Result<Explanation, Error> {
+        let found = self.search_twice(job, false).await;
+        let has_no_queue = found.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        let is_left = |name: &QueueName| {
+            name.as_str().strip_suffix(DEAD_LETTER_SUFFIX).unwrap_or(name.as_str()) == job.queue
+        };
+        if has_no_queue && !self.queue_names().await?.iter().any(is_left) {
+            return Ok(Explanation { has_ended: true, has_no_letter: true, ..Explanation::new(job) });
+        }
+        found
+    }
+
+    async fn search_twice(&self, job: &JobReference, reads_history: bool) -> Result<Explanation, Error> {
         Self::check_home(&job.queue)?;
-        let found = self.search_once(job).await?;
+        let found = self.search_once(job, reads_history).await?;
         // If the job moved during the search, every read may have missed it.
-        if found.has_ended { self.search_once(job).await } else { Ok(found) }
+        if found.has_ended { self.search_once(job, reads_history).await } else { Ok(found) }
     }
 
     /// Searches once, in the order in which a job moves.
-    async fn search_once(&self, job: &JobReference) -> Result<Explanation, Error> {
+    async fn search_once(&self, job: &JobReference, reads_history: bool) -> Result<Explanation, Error> {
         let queue = self.queue(&job.queue).await?;
         let BlobReadings { workers, now, sees_workers, cancellation, unread: mut last } =
             self.read_blobs(job).await;
@@ -88,7 +107,7 @@ impl Admin {
         }
         found.has_no_letter = sees_dead && found.place == JobPlace::Unseen;
         let is_certain = sees_jobs && sees_dead;
-        if found.place == JobPlace::Unseen {
+        if found.place == JobPlace::Unseen && reads_history {
             self.find_end(&mut found, is_certain).await;
         }
         if let Some((cancellation, made)) = cancellation {

@@ -242,6 +242,35 @@ async fn continuation_that_was_purged_is_gone() {
     assert!(detail.continuation.unwrap().is_gone);
 }
 
+// round 37, c C1: the journal was searched twice, for longer than the look at a continuation may take.
+#[tokio::test(start_paused = true)]
+async fn continuation_is_gone_while_the_journal_does_not_answer() {
+    let storage = in_memory();
+    send_mosaic(&storage).await;
+    assert_eq!(run_tiles(&storage, 7_200).await, 1);
+    storage.queues().clear(&"tasks-poison".parse().unwrap()).await.unwrap();
+    let faulty = Faulty::new(&storage);
+    faulty.on(Operation::ListBlobs, |call| call.subject.contains("jobqueue-history").then_some(Fault::Hang));
+    let detail = operator(&faulty.storage()).batch("mosaic").await.unwrap();
+    assert!(detail.continuation.is_some_and(|found| found.is_gone));
+}
+
+// round 37, c C1: it was said to wait, to run or to be a dead letter.
+#[tokio::test(start_paused = true)]
+async fn continuation_is_gone_with_its_queue_and_the_dead_letters() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    send_mosaic(&storage).await;
+    assert_eq!(run_tiles(&storage, 7_200).await, 1);
+    storage.queues().delete_queue(&"tasks".parse().unwrap()).await.unwrap();
+    let detail = admin.batch("mosaic").await.unwrap();
+    assert!(detail.continuation.is_none() && detail.dead_text() == "?", "its letter is there: {detail:?}");
+    storage.queues().delete_queue(&"tasks-poison".parse().unwrap()).await.unwrap();
+    let detail = admin.batch("mosaic").await.unwrap();
+    assert_eq!(detail.dead_text(), "0", "{detail:?}");
+    assert!(detail.continuation.is_some_and(|found| found.is_gone));
+}
+
 #[tokio::test(start_paused = true)]
 async fn continuation_behind_the_first_dead_letters_is_not_said_to_be_none() {
     let storage = in_memory();
