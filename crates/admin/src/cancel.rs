@@ -5,6 +5,7 @@ use std::error::Error as _;
 use std::fmt;
 use std::future::ready;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use futures_util::{StreamExt, stream};
@@ -115,10 +116,11 @@ impl Admin {
     /// two requests for each job, and the other requests once.
     ///
     /// # Errors
-    /// As [`cancel`](Self::cancel), and [`Invalid`](ErrorKind::Invalid) for a plan of another storage. The
-    /// call ends when three requests in a row have failed. If some were made, the text says how many, and if
-    /// no worker was notified of them; the plan can be executed again. [`Conflict`](ErrorKind::Conflict) if
-    /// the token of [`stop_when`](Self::stop_when) fired before all were made.
+    /// As [`cancel`](Self::cancel), and [`Invalid`](ErrorKind::Invalid) for a plan of another storage. Once
+    /// three requests in a row have failed, the call begins no others. If some were made, the text says how
+    /// many, and if no worker was notified of them; the plan can be executed again.
+    /// [`Conflict`](ErrorKind::Conflict) if the token of [`stop_when`](Self::stop_when) fired before all were
+    /// made.
     ///
     /// # Cancel safety
     /// If the future is dropped, some requests may be made, and no worker may be notified of them.
@@ -171,24 +173,28 @@ impl Admin {
         notified
     }
 
-    /// Makes the requests, until three in a row fail or the token of this view fires. Returns the number of
-    /// requests that were made, the first error, and the wait after which newly sent jobs certainly have
-    /// another time than the requests. The wait is `None` if certainly no request was made.
+    /// Makes the requests, and begins no others once three in a row have failed or the token of this view
+    /// has fired. Returns the number of requests that were made, the first error, and the wait after which
+    /// newly sent jobs certainly have another time than the requests. The wait is `None` if certainly no
+    /// request was made.
     async fn make_requests(&self, requests: Vec<CancelRequest>) -> (usize, Option<Duration>, Option<Error>) {
         let make = |request: CancelRequest| async move { self.requests().make(&request).await };
-        let all = requests.len();
-        let requests = stream::iter(requests).take_while(|_| ready(!self.stop.is_cancelled()));
+        let (all, gives_up) = (requests.len(), AtomicBool::new(false));
+        let goes_on = || !self.stop.is_cancelled() && !gives_up.load(Ordering::Relaxed);
+        let requests = stream::iter(requests).take_while(|_| ready(goes_on()));
         let mut answers = requests.map(make).buffer_unordered(CONCURRENT_REQUESTS);
         let (mut made, mut wait, mut failure, mut failed_in_a_row) = (0, None, None, 0);
-        while failed_in_a_row < MAX_FAILURES
-            && let Some(answer) = answers.next().await
-        {
+        // The requests that are under way are awaited: the storage may have taken them.
+        while let Some(answer) = answers.next().await {
             match answer {
                 Ok(distinct) => (made, wait, failed_in_a_row) = (made + 1, wait.max(Some(distinct)), 0),
                 Err(error) => {
                     wait = wait.max(may_stand(&error).then_some(MAX_ROUNDING));
                     failure.get_or_insert(error);
                     failed_in_a_row += 1;
+                    if failed_in_a_row >= MAX_FAILURES {
+                        gives_up.store(true, Ordering::Relaxed);
+                    }
                 }
             }
         }

@@ -314,6 +314,22 @@ async fn workers_are_notified_of_a_request_that_may_stand() {
     assert!(faulty.calls_of(Operation::ListBlobs) > 0, "the request stands");
 }
 
+// round 37, c C8: the requests that were under way were dropped, and no worker was notified of them.
+#[tokio::test(start_paused = true)]
+async fn requests_that_are_under_way_when_the_first_fail_are_awaited() {
+    // Quiet: no other call may fail than the planned ones.
+    let faulty = Faulty::quiet(&in_memory());
+    faulty.on(Operation::PutBlob, |call| match call.nth {
+        ..=3 => Some(Fault::Refuse(StoreErrorKind::Unauthorized)),
+        _ => Some(Fault::DelayAfter(Duration::from_secs(1))),
+    });
+    let jobs = (0..1_000).map(|number| JobReference::new("tasks", number.to_string()));
+    let error = operator(&faulty.storage()).cancel_all(&CancelPlan::of_jobs(jobs)).await.unwrap_err();
+    let made: u64 = error.to_string().split(' ').next().unwrap().parse().unwrap();
+    assert!((1..=32).contains(&made), "{error:?}");
+    assert!(faulty.calls_of(Operation::ListBlobs) > 0, "no worker is notified: {error:?}");
+}
+
 // round 35, E5
 #[tokio::test(start_paused = true)]
 async fn cancellation_of_one_job_says_that_no_worker_was_notified() {
