@@ -163,9 +163,10 @@ async fn status(global: &Global, jobs: &[JobReference]) -> Result<(), Failure> {
     }
     // No worker answers a request that it reads after the end of the job.
     if matches!(answer, Cancellation::Requested { .. })
-        && let Some(found) = found.as_ref().filter(|found| found.has_ended)
+        && let Some(found) = found.as_ref().filter(|found| found.has_ended || found.place == JobPlace::Dead)
     {
-        text.push_str(&format!(". {}", found.summary));
+        let other = if found.has_ended { "" } else { " Another message of it may wait or run." };
+        text.push_str(&format!(". {}{other}", found.summary));
     }
     global.output.value(cancellation, || clean(&text))
 }
