@@ -201,7 +201,8 @@ impl Admin {
     /// found so far. A [redrive or a purge](Bulk) finishes the dead letters in progress, at most 16, and
     /// stops; so does the search for the jobs of its canary. [`cancel_all`](Self::cancel_all) makes no
     /// further requests, and notifies the workers of those that it has made. Messages that a stopped pass
-    /// has leased become visible again at once. They do not if the future of the pass is dropped instead.
+    /// has leased become visible again at once, or at the end of their leases if the storage fails, and if
+    /// the future of the pass is dropped instead.
     #[must_use]
     pub fn stop_when(&self, token: CancellationToken) -> Self {
         Self { stop: token, ..self.clone() }

@@ -213,7 +213,10 @@ async fn search(
             let page =
                 session.admin.stop_when(stop.clone()).search_dead_letters(queue, filter, limit).await?;
             if stop.is_cancelled() && page.stopped.is_some() {
-                let text = format!("interrupted after {} dead letters; all are back", page.looked_at);
+                let looked_at = page.looked_at;
+                let text = format!(
+                    "interrupted after {looked_at} dead letters; all are back, or will be in 10 minutes"
+                );
                 return Err(Failure::Interrupted(text));
             }
             page

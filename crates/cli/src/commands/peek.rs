@@ -112,7 +112,10 @@ pub(crate) async fn run(
         confirm::typed(global.yes, &question, "yes", stop).await?;
         let jobs = session.admin.stop_when(stop.clone()).inspect(&queue, limit).await?;
         if stop.is_cancelled() {
-            let text = format!("interrupted after {} messages; all are back in the queue", jobs.len());
+            let text = format!(
+                "interrupted after {} messages; all are back in the queue, or will be when their leases end",
+                jobs.len()
+            );
             return Err(Failure::Interrupted(text));
         }
         if jobs.len() < limit {
