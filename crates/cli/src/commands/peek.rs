@@ -22,7 +22,8 @@ pub(crate) struct PeekArguments {
     /// runs
     #[arg(long)]
     deep: bool,
-    /// The maximum number of jobs to list [default: 1000, and 32 without --deep and --state]
+    /// The maximum number of jobs to list [default: 1000, and 32 without --deep and --state]; with --key,
+    /// --kind or --text up to 1,000 more, because the page in which the limit is reached is listed to its end
     #[arg(long, value_name = "COUNT", default_value = "1000", hide_default_value = true)]
     limit: NonZeroUsize,
     /// Lists the jobs of this state, on storages that show all jobs: SQLite, PostgreSQL and Service Bus, where
