@@ -116,11 +116,13 @@ impl QueueFigures {
         // Without the records of workers, their running jobs count as waiting or hidden.
         let counted = |age: Option<Duration>| overview.states.map(|_| age.unwrap_or_default().as_secs_f64());
         let waiting = counts.waiting.unwrap_or_else(|| length.max(overview.visible.unwrap_or_default()));
+        // Where a peek did not tell waiting jobs from hidden ones, all but the running jobs count as waiting.
+        let known = waiting + counts.running.unwrap_or_default();
         Some(Self {
             length,
             in_flight: counts.running,
             waiting,
-            hidden: counts.hidden.unwrap_or_else(|| length.saturating_sub(waiting)),
+            hidden: counts.hidden.unwrap_or_else(|| length.saturating_sub(known)),
             oldest_seconds: overview.oldest.map(|age| age.as_secs_f64()),
             age_seconds: overview.age().map(|age| age.as_secs_f64()),
             states: overview.states,

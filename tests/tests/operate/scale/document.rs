@@ -236,14 +236,52 @@ impl Interceptor for Uncounted {
     }
 }
 
+async fn hour(_: Task) -> Result<(), JobError> {
+    after(3_600).await;
+    Ok(())
+}
+
+// round 37 d, F1
+#[tokio::test(start_paused = true)]
+async fn running_jobs_are_not_hidden_behind_a_full_peek() {
+    let storage = Storage::from(in_memory().stores().intercepted(&Arc::new(Uncounted)));
+    send(&storage, 120).await;
+    let run = async || {
+        let worker = present(&storage).presence(Duration::from_secs(5)).concurrency(16).handle(hour);
+        worker.build().unwrap().run_until(std::future::pending()).await
+    };
+    let figures = async || {
+        let (_, all) = get_json(&router(&storage), "/scale?queue=tasks").await;
+        all["queues"]["tasks"].clone()
+    };
+    let (mut alive, mut killed) = (Box::pin(run()), Box::pin(run()));
+    tokio::select! {
+        report = &mut alive => panic!("{report:?}"),
+        report = &mut killed => panic!("{report:?}"),
+        () = after(31) => {}
+    }
+    let queue = figures().await;
+    assert_eq!(queue["in_flight"], 32, "{queue}");
+    assert_eq!(queue["waiting"], 88, "{queue}");
+    assert_eq!(queue["hidden"], 0, "{queue}");
+    assert_eq!(queue["load"], 7.5, "{queue}");
+    drop(killed);
+    // The record is stale after 15 seconds, and the leases may last for 35.
+    tokio::select! {
+        report = &mut alive => panic!("{report:?}"),
+        () = after(22) => {}
+    }
+    let queue = figures().await;
+    assert_eq!(queue["in_flight"], 16, "{queue}");
+    assert_eq!(queue["waiting"], 88, "its jobs are not counted as waiting and as running: {queue}");
+    assert_eq!(queue["hidden"], 16, "{queue}");
+    assert_eq!(queue["load"], 7.5, "{queue}");
+}
+
 /// Asks for the load of four jobs that run for an hour, while the `blobs` are refused for two minutes, and
 /// for 20 seconds after that. Further jobs wait in the queue, which is paused.
 async fn loads_around_an_outage(storage: &Storage, faulty: &Faulty, blobs: &[Operation], waiting: usize) {
     send(storage, 4).await;
-    let hour = |_: Task| async {
-        after(3_600).await;
-        Ok::<_, JobError>(())
-    };
     let router = router(storage);
     let asking = async {
         let load = async || {
