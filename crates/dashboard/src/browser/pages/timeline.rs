@@ -7,8 +7,9 @@ use crate::browser::app::AuthorizedRequest;
 use crate::browser::redact::Field;
 use crate::browser::text::{When, line};
 
-/// The maximum difference between the times of a dead letter and of the journal's record of the same death.
-const SAME_DEATH_MILLIS: u64 = 5_000;
+/// The maximum difference between the times of a dead letter, by the storage's clock, and of the journal's
+/// record of the same death, by the worker's.
+const SAME_DEATH_MILLIS: u64 = 60_000;
 
 /// An event of a job.
 pub(crate) struct Moment {
@@ -25,9 +26,11 @@ pub(crate) fn moments(
     found: &Explanation,
     ended: &[HistoryRecord],
 ) -> Vec<Moment> {
-    let death = found.message.as_ref().and_then(|message| death_of(message, ended));
-    let others = ended.iter().filter(|record| !death.is_some_and(|death| std::ptr::eq(death, *record)));
-    let mut moments: Vec<Moment> = others.map(|record| of_record(request, record)).collect();
+    let mut records: Vec<_> = ended.iter().collect();
+    if let Some(message) = &found.message {
+        remove_deaths(message, &mut records);
+    }
+    let mut moments: Vec<Moment> = records.into_iter().map(|record| of_record(request, record)).collect();
     if let Some(message) = &found.message {
         of_message(request, message, &mut moments);
     }
@@ -47,18 +50,31 @@ pub(crate) fn moments(
     moments
 }
 
-/// Returns the journal's record of the death that a dead letter shows. The letter is stored first: its message
-/// is deleted before the end is recorded.
-fn death_of<'r>(message: &RawJob, ended: &'r [HistoryRecord]) -> Option<&'r HistoryRecord> {
+/// Removes the journal's records of the deaths that the message shows, as a dead letter now or before a
+/// redrive: of each death the nearest record in time.
+fn remove_deaths(message: &RawJob, records: &mut Vec<&HistoryRecord>) {
     let millis = |text: &str| text.parse::<jiff::Timestamp>().ok().map(|at| at.as_millisecond());
-    let dead = message.dead.as_ref()?;
-    let died = millis(dead.time.as_deref()?)?;
-    let distance = |record: &HistoryRecord| millis(&record.ended).map_or(u64::MAX, |at| at.abs_diff(died));
-    let same_reason = |record: &&HistoryRecord| {
-        record.outcome == "dead_lettered" && record.reason.as_deref() == Some(&*dead.reason)
+    let mut remove = |reason: &str, time: Option<String>, worker: Option<&str>| {
+        let Some(died) = time.and_then(|time| millis(&time)) else { return };
+        // A dead letter has the beginning of a long name.
+        let is_same = |record: &HistoryRecord| {
+            record.outcome == "dead_lettered"
+                && record.reason.as_deref() == Some(reason)
+                && worker.is_none_or(|worker| record.worker.starts_with(worker))
+        };
+        let same = records.iter().enumerate().filter(|(_, record)| is_same(record));
+        let distances =
+            same.filter_map(|(index, record)| Some((millis(&record.ended)?.abs_diff(died), index)));
+        if let Some((_, index)) = distances.min().filter(|(distance, _)| *distance <= SAME_DEATH_MILLIS) {
+            records.remove(index);
+        }
     };
-    let nearest = ended.iter().filter(same_reason).min_by_key(|record| distance(record))?;
-    (distance(nearest) <= SAME_DEATH_MILLIS).then_some(nearest)
+    for past in &message.past {
+        remove(past.reason.as_str(), past.time_text(), past.worker.as_deref());
+    }
+    if let Some(dead) = &message.dead {
+        remove(&dead.reason, dead.time.clone(), dead.worker.as_deref());
+    }
 }
 
 fn of_record(request: &AuthorizedRequest, record: &HistoryRecord) -> Moment {
@@ -84,10 +100,9 @@ fn of_message(request: &AuthorizedRequest, message: &RawJob, moments: &mut Vec<M
         moments.push(Moment::new(sent, format!("Sent by {}", line(&message.source)), String::new(), false));
     }
     for past in &message.past {
-        let at = past.time.and_then(|time| jiff::Timestamp::try_from(time).ok()).map(|at| at.to_string());
         let what = format!("Dead-lettered: {}, and put back later", line(&past.reason.to_string()));
         let text = format!("{} (failed attempts: {})", error(past.error.as_deref()), past.attempts);
-        moments.push(Moment::new(&at.unwrap_or_default(), what, text, true));
+        moments.push(Moment::new(&past.time_text().unwrap_or_default(), what, text, true));
     }
     if let Some(deferral) = &message.deferral {
         let text = format!("put back {} times since then", deferral.count);
@@ -124,5 +139,42 @@ impl Moment {
             .parse::<jiff::Timestamp>()
             .map_or_else(|_| format!("~{at}"), |at| format!("{:020}", at.as_millisecond()));
         Self { at: When::read(at), what, text, is_bad, order }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(reason: &str, ended: &str, worker: &str) -> HistoryRecord {
+        let record = serde_json::json!({
+            "queue": "mails", "id": "a", "source": "shop", "kind": "mail", "outcome": "dead_lettered",
+            "reason": reason, "attempt": 1, "inserted": ended, "ended": ended, "run_seconds": 0.1,
+            "worker": worker,
+        });
+        serde_json::from_value(record).unwrap()
+    }
+
+    #[test]
+    fn record_of_a_death_is_the_nearest_of_its_worker_although_their_clocks_differ() {
+        let past = |time: &str| {
+            let past = serde_json::json!({
+                "reason": "rejected", "time": time, "error": "no", "attempts": 1, "deliveries": 1,
+                "worker": "w1",
+            });
+            serde_json::from_value(past).unwrap()
+        };
+        let mut message = RawJob::default();
+        message.past = vec![past("2026-11-29T08:00:00.000Z"), past("2026-11-29T09:00:00.000Z")];
+        let ended = [
+            record("rejected", "2026-11-29T07:59:40Z", "w1"),
+            record("rejected", "2026-11-29T08:00:00Z", "w2"),
+            record("expired", "2026-11-29T08:00:00Z", "w1"),
+            record("rejected", "2026-11-29T08:59:00.5Z", "w1"),
+            record("rejected", "2026-11-29T09:02:00Z", "w1"),
+        ];
+        let mut records: Vec<_> = ended.iter().collect();
+        remove_deaths(&message, &mut records);
+        assert_eq!(records, [&ended[1], &ended[2], &ended[4]]);
     }
 }

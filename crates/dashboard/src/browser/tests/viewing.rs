@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use jobqueue::settings::Metadata;
 use jobqueue::storage::{BlobName, Operation, PutBlob, StoreErrorKind};
 use jobqueue::{JobError, Storage, Worker};
-use jobqueue_admin::{Admin, HistoryFilter};
+use jobqueue_admin::{Admin, DeadLetterFilter, HistoryFilter};
 use jobqueue_testing::faults::{Fault, Faulty};
 use tokio_util::sync::CancellationToken;
 
@@ -37,18 +37,29 @@ async fn pages_show_waiting_jobs_and_dead_letters() {
     assert!(found.contains("job?queue=mails&#38;id=dead"), "{found}");
 }
 
-/// The journal has the time after the message was deleted.
+// round 37 d, F2: the journal has the time after the message was deleted.
 #[tokio::test(start_paused = true)]
 async fn death_that_the_journal_has_too_is_one_event() {
     let faulty = Faulty::new(&Storage::memory());
     let storage = faulty.storage();
     operate(&storage).create_queue("mails").await.unwrap();
     send(&operate(&storage), "dead").await;
-    let handler = async |_: Mail| Err::<(), _>(JobError::dead_letter("no such address"));
-    let worker = Worker::builder(storage.clone()).history(Duration::from_secs(3_600)).handle(handler);
-    let _ = worker.build().unwrap().run_until_idle().await.unwrap();
-    let page = Browser::operating(&storage).page("/job?queue=mails&id=dead").await;
-    assert_eq!(page.matches("Dead-lettered: rejected").count(), 1, "{page}");
+    let run = async || {
+        let handler = async |_: Mail| Err::<(), _>(JobError::dead_letter("no such address"));
+        let worker = Worker::builder(storage.clone()).history(Duration::from_secs(3_600)).handle(handler);
+        worker.build().unwrap().run_until_idle().await.unwrap()
+    };
+    let deaths = async || {
+        let page = Browser::operating(&storage).page("/job?queue=mails&id=dead").await;
+        page.matches("Dead-lettered: rejected").count()
+    };
+    assert_eq!(run().await.dead_lettered, 1);
+    assert_eq!(deaths().await, 1);
+    let redrive = operate(&storage).redrive("mails").filter(DeadLetterFilter::all()).run().await.unwrap();
+    assert_eq!(redrive.count, 1);
+    assert_eq!(deaths().await, 1, "it waits");
+    assert_eq!(run().await.dead_lettered, 1);
+    assert_eq!(deaths().await, 2);
 }
 
 #[tokio::test]
