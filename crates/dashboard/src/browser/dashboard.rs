@@ -244,7 +244,7 @@ impl Dashboard {
             links,
             logins,
             refused_logins: LogLimit::default(),
-            payload_reads: LogLimit::default(),
+            payload_reads: LogLimit::logging_others(),
             local_only,
             looks,
             reads,

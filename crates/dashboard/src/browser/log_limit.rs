@@ -17,7 +17,10 @@ const OTHERS: u64 = 0;
 /// Limits the lines about each subject: of its events within ten minutes, the first, the tenth, the hundredth
 /// and so on are logged.
 #[derive(Debug, Default)]
-pub(crate) struct LogLimit(Mutex<BTreeMap<u64, Events>>);
+pub(crate) struct LogLimit {
+    subjects: Mutex<BTreeMap<u64, Events>>,
+    logs_others: bool,
+}
 
 /// The events about a subject.
 #[derive(Debug)]
@@ -33,16 +36,25 @@ impl Events {
 }
 
 impl LogLimit {
+    /// Returns a limit that logs each event about a subject that is not counted separately. By default these
+    /// events count as events of one subject.
+    pub(crate) fn logging_others() -> Self {
+        Self { logs_others: true, ..Self::default() }
+    }
+
     /// Counts an event about a subject. Returns the number of its events if this one is to be logged.
     pub(crate) fn count(&self, subject: impl Hash) -> Option<u64> {
         let mut hasher = DefaultHasher::new();
         subject.hash(&mut hasher);
         let (subject, now) = (hasher.finish(), Instant::now());
-        let mut subjects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut subjects = self.subjects.lock().unwrap_or_else(PoisonError::into_inner);
         if subjects.len() >= MAX_SUBJECTS {
             subjects.retain(|_, events| !events.are_over(now));
         }
         let is_counted = subjects.len() < MAX_SUBJECTS || subjects.contains_key(&subject);
+        if !is_counted && self.logs_others {
+            return Some(1);
+        }
         let subject = if is_counted { subject } else { OTHERS };
         let events = subjects.entry(subject).or_insert(Events { since: now, count: 0 });
         if events.are_over(now) {
@@ -74,9 +86,19 @@ mod tests {
         let limit = LogLimit::default();
         let lines = (0..5 * MAX_SUBJECTS).filter_map(|subject| limit.count(subject)).count();
         assert!(lines <= MAX_SUBJECTS + 6, "{lines}");
-        assert!(limit.0.lock().unwrap().len() <= MAX_SUBJECTS + 1);
+        assert!(limit.subjects.lock().unwrap().len() <= MAX_SUBJECTS + 1);
         tokio::time::advance(PERIOD).await;
         assert_eq!(limit.count("ada"), Some(1));
-        assert_eq!(limit.0.lock().unwrap().len(), 1);
+        assert_eq!(limit.subjects.lock().unwrap().len(), 1);
+    }
+
+    // round 37 d, F3
+    #[tokio::test(start_paused = true)]
+    async fn event_about_a_subject_that_is_not_counted_is_logged() {
+        let limit = LogLimit::logging_others();
+        let lines = (0..5 * MAX_SUBJECTS).filter(|subject| limit.count(subject) == Some(1)).count();
+        assert_eq!(lines, 5 * MAX_SUBJECTS);
+        assert_eq!(limit.count(0_usize), None, "it is counted");
+        assert_eq!(limit.subjects.lock().unwrap().len(), MAX_SUBJECTS);
     }
 }
