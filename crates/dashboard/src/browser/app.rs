@@ -83,10 +83,11 @@ impl App {
         }
         let app = Arc::clone(self);
         self.tasks.spawn(async move {
+            let until = app.admin.storage().runtime().clock().now();
             // Another minute, because the minute of the first look may be over.
             let count = app.reads.get_once(app.admin.count_ended(MINUTES + 1, Duration::from_secs(60)));
             if let Some(counts) = app.stop.run_until_cancelled(count).await {
-                app.looks.add_journal(counts.as_ref().ok());
+                app.looks.add_journal(counts.as_ref().ok(), until);
             }
         });
     }

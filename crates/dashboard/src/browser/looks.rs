@@ -153,11 +153,12 @@ impl Looks {
         lock(&self.paces).of_queue(queue)
     }
 
-    /// Adds the jobs of the last hour that the journal has; `None` if it cannot be read.
-    pub(crate) fn add_journal(&self, counts: Option<&JournalCounts>) {
+    /// Adds the jobs of the last hour before `until`, by this process's clock, that the journal has; `None` if
+    /// it cannot be read.
+    pub(crate) fn add_journal(&self, counts: Option<&JournalCounts>, until: SystemTime) {
         let mut throughput = lock(&self.throughput);
         match counts {
-            Some(counts) => throughput.add_journal(counts),
+            Some(counts) => throughput.add_journal(counts, until),
             None => throughput.fail_journal(),
         }
     }

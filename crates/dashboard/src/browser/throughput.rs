@@ -140,12 +140,15 @@ impl Throughput {
     /// in the records of workers. Jobs that ended between a worker's last record before that look and the
     /// reading of the journal are in both, usually those of up to 15 seconds. Without that minute, jobs that
     /// ended just before the page was opened would be missing from it.
-    pub(crate) fn add_journal(&mut self, counts: &JournalCounts) {
+    ///
+    /// The counts end at `until` by the clock of the looks. Their own times are by the storage's clock.
+    pub(crate) fn add_journal(&mut self, counts: &JournalCounts, until: SystemTime) {
         self.journal = JournalReading::Done;
+        let from = (minute_of(until) + 1).saturating_sub(counts.intervals as u64);
         let (Some(first), Some(current)) = (self.first, self.current) else { return };
         for (queue, ended) in &counts.queues {
             let minutes = self.queues.entry(queue.clone()).or_insert_with(no_minutes);
-            for (minute, ended) in (minute_of(counts.from)..=first).zip(ended) {
+            for (minute, ended) in (from..=first).zip(ended) {
                 let Some(ended) = ended else { continue };
                 self.counted_from.entry(queue.clone()).or_insert(minute);
                 let age = usize::try_from(current.saturating_sub(minute)).unwrap_or(MINUTES);
