@@ -63,7 +63,7 @@ impl FoundChildren {
     /// Adds the jobs that are children of the batch, in the place of their state. A dead letter stays in its
     /// place, because the record of a worker may be older, unless the message was certainly inserted after
     /// the letter: a redrive leaves letters of a job that was sent twice.
-    fn add(&mut self, batch: &str, jobs: impl IntoIterator<Item = RawJob>) {
+    pub(super) fn add(&mut self, batch: &str, jobs: impl IntoIterator<Item = RawJob>) {
         for job in jobs {
             let of_batch = job.batch.as_ref().filter(|of| of.id == batch);
             let Some(index) = of_batch.and_then(|of| of.index) else { continue };
@@ -92,14 +92,14 @@ impl FoundChildren {
     }
 
     /// Returns the numbers of the children that are dead letters and block the batch.
-    pub(super) fn dead(&self, batch: &BatchChildren) -> BTreeSet<u64> {
+    pub(super) fn dead(&self, ended: &BTreeSet<u64>) -> BTreeSet<u64> {
         let dead = self.places.values().filter(|child| child.place == JobState::Dead.name());
-        dead.map(|child| child.index).filter(|index| !batch.ended.contains(index)).collect()
+        dead.map(|child| child.index).filter(|index| !ended.contains(index)).collect()
     }
 
     /// Returns the numbers of the open children to show, dead letters first.
     pub(super) fn named(&self, batch: &BatchChildren) -> Vec<u64> {
-        let dead = self.dead(batch);
+        let dead = self.dead(&batch.ended);
         let all = 0..batch.progress.children;
         let others = all.filter(|index| !batch.ended.contains(index) && !dead.contains(index));
         dead.iter().copied().chain(others).take(MAX_NAMED_CHILDREN).collect()

@@ -6,9 +6,9 @@ use futures_util::{StreamExt, stream};
 use jobqueue::__internals::{BatchChildren, BatchRecord, batch_source};
 use serde::Serialize;
 
-use super::batch_children::CONCURRENT_READS;
+use super::batch_children::{CONCURRENT_READS, FoundChildren};
 use super::in_time::in_time;
-use super::{Admin, JobPlace, JobReference};
+use super::{Admin, JobPlace, JobReference, RawJob};
 
 /// The continuation of a batch whose children have all ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -31,8 +31,8 @@ pub struct OpenContinuation {
 /// The first dead letters of all queues, as far as they may block batches.
 #[derive(Default)]
 pub(super) struct BlockingLetters {
-    /// The numbers of the dead-lettered children by batch.
-    pub(super) children: BTreeMap<String, BTreeSet<u64>>,
+    /// The children by batch, with those that wait in the queues of these letters or run.
+    pub(super) children: BTreeMap<String, FoundChildren>,
     /// The senders of the dead letters by id. The id of a continuation is that of its batch.
     pub(super) senders: BTreeMap<String, BTreeSet<String>>,
     /// The senders of the continuations by batch, as far as there are dead letters of the same id.
@@ -42,6 +42,14 @@ pub(super) struct BlockingLetters {
 }
 
 impl BlockingLetters {
+    /// Adds the jobs that are children of batches.
+    pub(super) fn add_children(&mut self, jobs: impl IntoIterator<Item = RawJob>) {
+        for job in jobs {
+            let Some(batch) = job.batch.as_ref().map(|batch| batch.id.clone()) else { continue };
+            self.children.entry(batch.clone()).or_default().add(&batch, [job]);
+        }
+    }
+
     /// Returns whether the continuation of a batch is a dead letter; `None` if it is not known.
     pub(super) fn has_continuation(&self, batch: &BatchRecord) -> Option<bool> {
         if !may_have_continuation(batch) {

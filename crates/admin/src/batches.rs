@@ -11,8 +11,9 @@ use serde::Serialize;
 
 use super::batch_children::{CONCURRENT_READS, FoundChildren, OpenChild};
 use super::batch_continuation::{BlockingLetters, OpenContinuation};
+use super::membership::Memberships;
 use super::text::rfc3339_option;
-use super::{Admin, QueueHold};
+use super::{Admin, QueueHold, RawJob};
 
 /// The most pages of 5,000 blobs that a listing of all batches reads.
 const MAX_PAGES: usize = 40;
@@ -48,7 +49,8 @@ pub struct BatchOverview {
     /// True if all children that have ended were counted; otherwise the listing stopped before the last of
     /// them.
     pub ended_is_exact: bool,
-    /// The number of children that are dead letters and block the batch.
+    /// The number of children that are dead letters and block the batch. A letter of a child of which the
+    /// first messages of its queue or the records of workers show a later message does not count.
     pub dead: u64,
     /// True if there are certainly no more dead children. False only if a queue has more than the 32 dead
     /// letters that were read, if a queue cannot be read, or if not all children that have ended were
@@ -148,7 +150,9 @@ impl Admin {
     /// at most 200,000; if the listing stops there, at least four more requests read the state of the batch
     /// at the cut. Unless all batches are finished, the dead letters of all queues cost a request to list the
     /// queues, two for each queue, and one for each batch that the dead letters name, or whose continuation
-    /// may be among them.
+    /// may be among them. Dead letters of children cost a request more for their queue, one for each batch
+    /// that its first messages name, and the records of [`workers`](Self::workers), with one for each batch
+    /// of which a child runs.
     ///
     /// # Errors
     /// [`Storage`](ErrorKind::Storage) if the records cannot be listed.
@@ -166,8 +170,7 @@ impl Admin {
             let dead = letters.children.get(&batch.id).filter(|_| !batch.finished);
             // Children after the last listed one may have ended, so their dead letters are not counted.
             let listed = ..=batch.listed_until.unwrap_or(u64::MAX);
-            let blocks = |child: &&u64| !batch.ended.contains(child);
-            let dead = dead.map_or(0, |dead| dead.range(listed).filter(blocks).count() as u64);
+            let dead = dead.map_or(0, |found| found.dead(&batch.ended).range(listed).count() as u64);
             let (ended, failed) = (batch.ended.len() as u64, batch.failed.len() as u64);
             let ended_is_exact = batch.listed_until.is_none();
             BatchOverview {
@@ -190,21 +193,34 @@ impl Admin {
         Ok(BatchList { batches: found.into_iter().map(overview).collect(), complete })
     }
 
-    /// Returns the first dead letters of each queue.
+    /// Returns the first dead letters of each queue, with the children that wait in the same queues or run: a
+    /// redrive may have left a letter of such a child.
     async fn blocking_letters(&self) -> Result<BlockingLetters, Error> {
         let queues = self.queue_names().await?.into_iter().filter(|queue| !queue.is_dead_letter());
-        let reads = queues.map(|queue| async move { self.first_dead_letters(&queue).await });
+        let reads = queues.map(|queue| async move {
+            let dead = self.first_dead_letters(&queue).await.unwrap_or_default();
+            let has_children = dead.letters.iter().any(|letter| letter.batch.is_some());
+            let waiting = if has_children { self.peek(queue.as_str()).await } else { Ok(Vec::new()) };
+            (dead, waiting.unwrap_or_default())
+        });
         let mut found = BlockingLetters { is_exact: true, ..BlockingLetters::default() };
         let mut reads = stream::iter(reads).buffer_unordered(CONCURRENT_READS);
-        while let Some(read) = reads.next().await {
-            let page = read.unwrap_or_default();
-            found.is_exact &= page.complete && page.letters.iter().all(|letter| letter.claimed.is_none());
-            for letter in page.letters {
-                found.senders.entry(letter.id).or_default().insert(letter.source);
-                if let Some(batch) = letter.batch {
-                    found.children.entry(batch.id).or_default().extend(batch.index);
-                }
+        while let Some((dead, waiting)) = reads.next().await {
+            found.is_exact &= dead.complete && dead.letters.iter().all(|letter| letter.claimed.is_none());
+            for letter in &dead.letters {
+                found.senders.entry(letter.id.clone()).or_default().insert(letter.source.clone());
             }
+            found.add_children(dead.letters.into_iter().chain(waiting));
+        }
+        if !found.children.is_empty() {
+            let workers = self.workers().await.unwrap_or_default();
+            let running = workers.iter().flat_map(|worker| &worker.record.running).map(RawJob::of_run);
+            let of_known = |job: &RawJob| {
+                job.claimed.as_ref().is_some_and(|claimed| found.children.contains_key(&claimed.batch))
+            };
+            let mut running: Vec<_> = running.filter(of_known).collect();
+            Memberships::default().prove(&self.storage, &mut running, None).await?;
+            found.add_children(running);
         }
         Ok(found)
     }
@@ -233,7 +249,7 @@ impl Admin {
             0 => FoundChildren { dead_is_exact: true, ..FoundChildren::default() },
             _ => self.children_of(id, &found).await?,
         };
-        let (dead, named) = (open.dead(&found).len() as u64, open.named(&found));
+        let (dead, named) = (open.dead(&found.ended).len() as u64, open.named(&found));
         let FoundChildren { places, unread, dead_is_exact, workers, .. } = open;
         let child = |index: u64| {
             let batch = found.nested.get(&index).cloned();

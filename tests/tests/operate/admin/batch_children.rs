@@ -181,6 +181,38 @@ async fn child_that_waits_again_since_its_worker_wrote_its_record_is_not_said_to
     assert_eq!(places().await, ["backing_off", "waiting"]);
 }
 
+// round 37 d, F6: the list counted a dead child that its page showed as waiting or running.
+#[tokio::test(start_paused = true)]
+async fn child_with_a_letter_of_an_earlier_message_is_not_dead() {
+    let storage = in_memory();
+    let admin = operator(&storage);
+    let mut batch = storage.batch("mosaic").await.unwrap();
+    batch.send(&task("dies")).await.unwrap();
+    batch.then(&task("join")).await.unwrap();
+    let queue = "tasks".parse().unwrap();
+    let text = storage.queues().peek(&queue, 1).await.unwrap().remove(0).text.unwrap();
+    run(&storage).await;
+    let dead = async || {
+        let (list, detail) = (admin.batches().await.unwrap(), admin.batch("mosaic").await.unwrap());
+        (list.batches[0].dead, detail.dead, detail.open[0].place)
+    };
+    assert_eq!(dead().await, (1, 1, "dead"));
+    after(1).await;
+    let _ = storage.queues().put(&queue, PutMessage::new(text)).await.unwrap();
+    assert_eq!(dead().await, (0, 0, "waiting"));
+    let handler = async |_: Task| std::future::pending::<Result<(), JobError>>().await;
+    let running = present(&storage).handle(handler).build().unwrap().run_until(after(100_000));
+    let looking = async {
+        after(20).await;
+        assert_eq!(dead().await, (0, 0, "running"));
+    };
+    tokio::select! {
+        biased;
+        _ = running => panic!("the job runs"),
+        () = looking => {}
+    }
+}
+
 /// Runs a worker that makes tiles; all other jobs die, a join only at its second attempt. Returns the number
 /// of dead letters.
 async fn run_tiles(storage: &Storage, seconds: u64) -> u64 {
