@@ -6,6 +6,7 @@ use jobqueue::dead_letters::RedriveReport;
 use serde::Serialize;
 
 use super::errors::ErrorGroup;
+use super::price::queues_of;
 use super::text::{exact_time_option, short_duration};
 use super::{AzurePrices, DeadLetterPlan, JobReference, PlannedLetter, QueueHold};
 
@@ -156,7 +157,7 @@ impl BulkReport {
         // Gets of 32, deletions, and for a redrive a put each; on Azure Storage also records: one before the
         // change, and one after a redrive. Service Bus has one, of a redrive.
         let (requests, records) = if purges { (1.0 + 1.0 / 32.0, 0.0) } else { (2.0 + 1.0 / 32.0, 1.0) };
-        let records = if storage.starts_with("azure") { records + 1.0 } else { records };
+        let records = if queues_of(storage).starts_with("azure:") { records + 1.0 } else { records };
         let (requests, writes) = ((letters * requests).ceil(), letters * records);
         let price = AzurePrices::DEFAULT.text(storage, requests, writes, "writes of blobs");
         let price = price.map(|price| format!("It costs {price}, or more"));
@@ -252,6 +253,8 @@ mod tests {
             purge,
             "It costs about 5157 requests and 5000 writes of blobs, or $0.030 on Azure, or more"
         );
+        let sharded = report("sharded over 2 accounts, azure:shop", 5_000).cost_text(true, None).unwrap();
+        assert_eq!(sharded, purge.replace("about", "at least"));
         let bus = report("servicebus:shop", 32).cost_text(true, None).unwrap();
         assert_eq!(bus, "It costs about 33 requests, or more");
     }
