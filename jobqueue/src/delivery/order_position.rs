@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::leased_job::LeasedJob;
+use crate::clock::unix_millis;
 use crate::error::{Error, ErrorKind};
 use crate::group_log::{EndState, GRACE, InOrder, Position};
 use crate::job::outcome::chain;
@@ -35,7 +36,9 @@ pub(crate) fn position_of(job: &LeasedJob) -> Option<InOrder> {
     }
     let read = || {
         let message = job.lease.message_id();
-        job.with_envelope(|envelope| InOrder::of(envelope, message, job.dequeue_count)).flatten()
+        let counts_deliveries = job.core.store().guarantees().counts_deliveries;
+        let lock = if counts_deliveries { 0 } else { unix_millis(job.times.locked_until) };
+        job.with_envelope(|envelope| InOrder::of(envelope, message, job.dequeue_count, lock)).flatten()
     };
     *job.in_order.get_or_init(read)
 }

@@ -14,6 +14,8 @@ pub(crate) struct ReceiptTimes {
     /// different clocks agree on how long a message has waited. While Service Bus has not shown its time,
     /// it is by this machine's clock.
     pub(super) received: SystemTime,
+    /// The end of the lease as the storage gave it with the message.
+    pub(super) locked_until: SystemTime,
     /// The instant at which this process received the message.
     arrived: Instant,
     /// The time for which the storage hides the message, counted from the request that received it: at least
@@ -28,6 +30,7 @@ impl ReceiptTimes {
         Self {
             inserted: leased.inserted,
             received: leased.next_visible.checked_sub(granted).unwrap_or(leased.inserted),
+            locked_until: leased.next_visible,
             arrived: Instant::now(),
             hidden: granted.max(lease),
         }

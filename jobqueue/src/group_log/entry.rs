@@ -107,16 +107,26 @@ pub(crate) struct Turn {
     /// was delivered.
     #[serde(rename = "n")]
     pub(crate) delivery: u32,
+    /// The end of the delivery's lock, in milliseconds since 1970, as the storage gave it with the message;
+    /// 0 if the storage counts all deliveries. Otherwise two deliveries may have the same dequeue count, and
+    /// the later one has the later lock.
+    #[serde(rename = "l", default, skip_serializing_if = "is_default")]
+    pub(crate) lock: u64,
 }
 
 impl Turn {
     /// Returns the turn of a copy whose first delivery may run without a record of it.
     pub(super) fn assumed(copy: u64) -> Self {
-        Self { copy, delivery: 0 }
+        Self { copy, delivery: 0, lock: 0 }
     }
 
     pub(super) fn is_assumed(self) -> bool {
         self.delivery == 0
+    }
+
+    /// Returns whether this delivery of the copy came after the other one.
+    pub(super) fn is_after(self, other: Self) -> bool {
+        (self.delivery, self.lock) > (other.delivery, other.lock)
     }
 }
 
@@ -249,7 +259,7 @@ impl Entry {
     /// Returns whether this is a redelivery of the only message, and the entry has not recorded it yet.
     pub(super) fn needs_record(&self, turn: Turn) -> bool {
         let is_single = self.state == EntryState::Stored && self.is_alone(turn);
-        is_single && self.turn.map_or(1, |held| held.delivery) < turn.delivery
+        is_single && self.turn.map_or(1 < turn.delivery, |held| turn.is_after(held))
     }
 
     pub(super) fn is_of(&self, entry: &EntryRef) -> bool {

@@ -19,8 +19,8 @@ pub(crate) struct InOrder {
 impl InOrder {
     /// Returns the group, job and turn of a delivery; `None` if the event belongs to no FIFO group. A message
     /// of another producer has no copy number: its number is derived from its id in the storage, so that two
-    /// such messages are two copies.
-    pub(crate) fn of(envelope: &Envelope, message: &MessageId, delivery: u32) -> Option<Self> {
+    /// such messages are two copies. `lock`: as in [`Turn`].
+    pub(crate) fn of(envelope: &Envelope, message: &MessageId, delivery: u32, lock: u64) -> Option<Self> {
         if !is_in_order(envelope) {
             return None;
         }
@@ -31,7 +31,7 @@ impl InOrder {
         };
         let entry = EntryRef { page: number(PAGE).filter(|page| *page != 0), ..entry };
         let copy = number(COPY).unwrap_or_else(|| copy_of(message));
-        Some(Self { entry, turn: Turn { copy, delivery } })
+        Some(Self { entry, turn: Turn { copy, delivery, lock } })
     }
 }
 
@@ -94,7 +94,8 @@ mod tests {
             );
             let Ok(Parsed::Event(event)) = parse(&text) else { panic!("{text}") };
             assert_eq!(is_in_order(&event), is_requested, "{value}");
-            let turn = |id: &str| InOrder::of(&event, &MessageId::new(id), 1).map(|position| position.turn);
+            let turn =
+                |id: &str| InOrder::of(&event, &MessageId::new(id), 1, 0).map(|position| position.turn);
             assert_eq!(turn("1").is_some(), is_requested, "{value}");
             assert_eq!(turn("1"), turn("1"), "{value}");
             assert_eq!(turn("1") != turn("2"), is_requested, "{value}");

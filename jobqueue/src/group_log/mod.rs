@@ -49,10 +49,11 @@
 //!   or gone is made in the head. A page is linked once: its number is one more than the last page's, or
 //!   random if there is none.
 //! - One delivery has the turn. The first delivery of a message that certainly has no copies needs no record
-//!   of it. Every other delivery records its copy number and its dequeue count; an older delivery can then
-//!   end nothing. A number in the message identifies the copy. Messages of other producers have no number:
-//!   the storage's id identifies them, which may differ between handles. Under another id the same message
-//!   counts as another copy, and comes late. A copy without the turn waits.
+//!   of it, if the storage counts all deliveries. Every other delivery records its copy number, its dequeue
+//!   count and, where deliveries may not be counted, the end of its lock; an older delivery can then end
+//!   nothing. A number in the message identifies the copy. Messages of other producers have no number: the
+//!   storage's id identifies them, which may differ between handles. Under another id the same message counts
+//!   as another copy, and comes late. A copy without the turn waits.
 //!
 //! # Recovery
 //! | what happened | who continues, and how |
@@ -68,6 +69,7 @@
 //! | confirm after the job has ended | `ended` knows the job: acknowledged, no entry is made |
 //! | send again under the same id and key | joins the entry, or learns that the job is done |
 //! | worker dies before the handler returns | the message is delivered again, with a greater dequeue count: same entry, same position |
+//! | the worker's connection breaks, and the service counts no delivery | the next delivery has the same dequeue count and a later lock: it reads the log, and records its turn |
 //! | worker dies between finish and delete | the message is delivered again: `ended` says done, the worker deletes it |
 //! | worker was stopped, another has the turn | its finish is refused: lease lost, nothing is deleted |
 //! | dead letter: worker dies between removing the entry and copying the message | the message is delivered again and joins at the tail |

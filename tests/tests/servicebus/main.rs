@@ -29,6 +29,7 @@ mod nested;
 mod no_sends;
 mod numbers;
 mod opening;
+mod order;
 mod outages;
 mod partitions;
 mod peeks;

@@ -72,6 +72,8 @@ pub struct Guarantees {
     pub puts_lists_whole: bool,
     /// True if the store counts each delivery, however its lease ends. A worker then recognises the first
     /// delivery of a message by its number; otherwise it reads the records of earlier deliveries in any case.
+    /// Of two deliveries with one number the later one then has the later
+    /// [`next_visible`](super::LeasedMessage::next_visible).
     pub counts_deliveries: bool,
 }
 

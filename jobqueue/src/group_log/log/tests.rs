@@ -17,7 +17,7 @@ pub(super) fn entry(key: &str, job: &str) -> EntryRef {
 }
 
 pub(super) fn turn(copy: u64, delivery: u32) -> Turn {
-    Turn { copy, delivery }
+    Turn { copy, delivery, lock: 0 }
 }
 
 /// Returns a log in which jobs of key `a` were sent one after the other.
@@ -80,6 +80,26 @@ fn later_delivery_is_recorded_while_it_waits_and_then_needs_no_write() {
     assert_eq!(log.position(&second, turn(2, 3), START), Some(Position::First));
     assert_eq!(log.claim_position(&second, turn(2, 2), START), Position::Superseded);
     assert_eq!(log.position(&second, turn(2, 4), START), None, "a newer one is recorded first");
+}
+
+// round 37, b F1
+#[test]
+fn delivery_that_is_not_counted_reads_the_log_and_the_one_before_it_ends_nothing() {
+    let first = entry("a", "1");
+    let mut log = sent(&["1", "2"]);
+    let [older, newer] = [10, 20].map(|lock| Turn { lock, ..turn(1, 1) });
+    for delivery in [older, newer] {
+        assert_eq!(log.position(&first, delivery, START), None, "the job may have ended");
+        assert_eq!(log.claim_position(&first, delivery, START), Position::First);
+        assert_eq!(log.position(&first, delivery, START), Some(Position::First));
+    }
+    assert_eq!(log.claim_position(&first, older, START), Position::Superseded);
+    assert!(!log.extend(&first, older, START.after(GRACE)));
+    assert!(!log.may_end(&first, older));
+    assert!(!log.end(&first, older, EndState::Done, START));
+    assert!(log.may_end(&first, newer));
+    assert!(log.end(&first, newer, EndState::Done, START));
+    assert_eq!(log.claim_position(&entry("a", "2"), Turn { lock: 30, ..turn(2, 1) }, START), Position::First);
 }
 
 #[test]

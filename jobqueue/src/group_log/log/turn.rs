@@ -44,7 +44,9 @@ impl GroupLog {
         let alone = found.state == EntryState::Stored && found.is_alone(turn) && !found.needs_record(turn);
         let needs_no_change =
             alone && found.cancelling.is_none() && found.overdue.is_none() && found.due >= now.0;
-        (needs_no_change && found.turn.is_none_or(|held| held == turn)).then_some(Position::First)
+        // An outdated log does not show whether a delivery with the same number has ended the job.
+        let has_turn = found.turn.map_or(turn.lock == 0, |held| held == turn);
+        (needs_no_change && has_turn).then_some(Position::First)
     }
 
     /// Returns the position of a delivery. Adds an entry if there is none, and gives the delivery the turn if
@@ -106,7 +108,7 @@ impl GroupLog {
     pub(crate) fn extend(&mut self, entry: &EntryRef, turn: Turn, due: u64) -> bool {
         let Some(at) = self.find(entry) else { return true };
         let found = &mut self.entries[at];
-        let replaces = |held: Turn| held.copy != turn.copy || held.delivery > turn.delivery;
+        let replaces = |held: Turn| held.copy != turn.copy || held.is_after(turn);
         if found.state == EntryState::Skipped || found.turn.is_some_and(replaces) {
             return false;
         }
@@ -130,7 +132,7 @@ impl GroupLog {
         let found = self.find(entry).map(|at| &self.entries[at]);
         let Some(found) = found.filter(|found| found.state != EntryState::Skipped) else { return true };
         match (found.turn, found.nonces.as_slice()) {
-            (Some(held), _) => held.copy == turn.copy && held.delivery <= turn.delivery,
+            (Some(held), _) => held.copy == turn.copy && !held.is_after(turn),
             (None, [single]) if found.state == EntryState::Stored && !found.copies => *single == turn.copy,
             (None, _) => true,
         }
@@ -143,7 +145,7 @@ impl GroupLog {
                 // A copy without the turn does not end the job, but the copy itself may still be
                 // dead-lettered.
                 Some(held) if held.copy != turn.copy => return how == EndState::DeadLettered,
-                Some(held) if held.delivery > turn.delivery => return false,
+                Some(held) if held.is_after(turn) => return false,
                 // Nor does a copy of a message that runs without a record of its turn.
                 None if !self.may_end(entry, turn) => return how == EndState::DeadLettered,
                 _ => self.remove(at, now),
@@ -186,14 +188,15 @@ impl GroupLog {
             Some(held) if held.copy != turn.copy => {
                 return Position::OtherCopy { overdue: found.due < now.0 };
             }
-            Some(held) if held.delivery > turn.delivery => return Position::Superseded,
+            Some(held) if held.is_after(turn) => return Position::Superseded,
             _ => {}
         }
-        // A single message has only one first delivery: the log need not record its turn. But a canceller
-        // that loses its mark must find the turn.
+        // A single message has only one first delivery if all are counted: then the log need not record its
+        // turn. But a canceller that loses its mark must find the turn.
         let disputed = !found.is_alone(turn)
             || found.state != EntryState::Stored
             || turn.delivery > 1
+            || turn.lock > 0
             || found.mark().is_some();
         if disputed && found.turn != Some(turn) {
             (found.turn, found.due, self.changed) = (Some(turn), found.due.max(now.after(GRACE)), true);

@@ -56,10 +56,10 @@ fn head(pages: u64) -> GroupLog {
 fn drain(head: &mut GroupLog) -> Vec<u64> {
     let mut done = Vec::new();
     while let Some(number) = (1..200).find(|number| {
-        let turn = Turn { copy: *number, delivery: 1 };
+        let turn = Turn { copy: *number, delivery: 1, lock: 0 };
         head.position(&send(*number).entry, turn, START) == Some(Position::First)
     }) {
-        let turn = Turn { copy: number, delivery: 1 };
+        let turn = Turn { copy: number, delivery: 1, lock: 0 };
         assert!(head.end(&send(number).entry, turn, EndState::Done, START));
         done.push(number);
     }
@@ -79,7 +79,7 @@ fn pages_come_into_the_head_in_their_order_and_once() {
     assert!(log.is_low(key()));
     let (mut first, mut second) = (page(&sends(33..65)), page(&sends(65..70)));
     let behind = Position::Behind { ahead: PAGE, overdue: false };
-    assert_eq!(log.claim_position(&in_page(65, 8), Turn { copy: 65, delivery: 1 }, START), behind);
+    assert_eq!(log.claim_position(&in_page(65, 8), Turn { copy: 65, delivery: 1, lock: 0 }, START), behind);
     log.adopt(key(), 8, &second.clone().close(), START);
     assert_eq!(log.first_page(key()), Some(7), "the second page waits for the first");
     for _ in 0..2 {
@@ -96,7 +96,7 @@ fn pages_come_into_the_head_in_their_order_and_once() {
 fn page_that_refused_a_job_takes_none_when_it_has_room_again() {
     let mut page = page(&sends(33..65));
     assert_eq!(page.announce_in_page(false, &[send(65)], START), Err(AnnounceRefusal::Full));
-    let (ended, turn) = (send(40).entry, Turn { copy: 40, delivery: 1 });
+    let (ended, turn) = (send(40).entry, Turn { copy: 40, delivery: 1, lock: 0 });
     assert!(page.end(&ended, turn, EndState::DeadLettered, START), "its entries count");
     assert_eq!(page.announce_in_page(false, &[send(66)], START), Err(AnnounceRefusal::Full));
     assert!(page.announce_in_page(false, &[send(41)], START).is_ok(), "a job that it has is sent again");
@@ -135,7 +135,7 @@ fn page_of_a_sender_that_was_slower_does_not_count() {
 #[test]
 fn message_without_a_position_joins_behind_the_pages_that_exist() {
     let mut log = head(2);
-    let turn = Turn { copy: 150, delivery: 1 };
+    let turn = Turn { copy: 150, delivery: 1, lock: 0 };
     let ahead = 32 + 2 * PAGE;
     assert_eq!(log.claim_position(&send(150).entry, turn, START), Position::Behind { ahead, overdue: false });
     assert!(log.link(key(), None, 9));
@@ -153,13 +153,13 @@ fn message_without_a_position_joins_behind_the_pages_that_exist() {
 fn many_messages_without_positions_join_a_few_at_a_time() {
     let mut log = GroupLog::default();
     for number in 1..200 {
-        let turn = Turn { copy: number, delivery: 1 };
+        let turn = Turn { copy: number, delivery: 1, lock: 0 };
         let position = log.claim_position(&send(number).entry, turn, START);
         let crowded = Position::Crowded { ahead: 2 * PAGE };
         assert_eq!(position == crowded, number > 2 * PAGE as u64, "{number}");
     }
     // The others need no read, unless the first job is overdue.
-    let turn = Turn { copy: 100, delivery: 2 };
+    let turn = Turn { copy: 100, delivery: 2, lock: 0 };
     let crowded = Position::Crowded { ahead: 2 * PAGE };
     assert_eq!(log.position(&send(100).entry, turn, START), Some(crowded));
     assert_eq!(log.position(&send(100).entry, turn, Millis(START.after(GRACE) + 1)), None);
@@ -170,26 +170,29 @@ fn many_messages_without_positions_join_a_few_at_a_time() {
 fn job_that_is_sent_again_into_a_page_has_one_position() {
     let again = |number, nonce| Announcement { nonce, ..send(number) };
     let mut log = head(1);
-    let turn = Turn { copy: 1, delivery: 1 };
+    let turn = Turn { copy: 1, delivery: 1, lock: 0 };
     assert_eq!(log.claim_position(&send(1).entry, turn, START), Position::First);
     assert!(log.end(&send(1).entry, turn, EndState::Done, START));
     let sends = [again(1, 101), again(2, 102), send(33)];
     log.adopt(key(), 7, &page(&sends).close(), START);
     assert_eq!(log.group(key()).count(), 32, "1 is done, 2 has its position already");
     // The first message of 2 may run, without a record of it.
-    let second = Turn { copy: 102, delivery: 1 };
+    let second = Turn { copy: 102, delivery: 1, lock: 0 };
     assert_eq!(log.claim_position(&send(2).entry, second, START), Position::OtherCopy { overdue: false });
-    assert_eq!(log.claim_position(&send(2).entry, Turn { copy: 2, delivery: 1 }, START), Position::First);
+    assert_eq!(
+        log.claim_position(&send(2).entry, Turn { copy: 2, delivery: 1, lock: 0 }, START),
+        Position::First
+    );
 }
 
 #[test]
 fn ends_and_cancellations_in_a_page_count_in_the_head() {
     let mut page = page(&sends(33..36));
-    assert!(page.end(&send(34).entry, Turn { copy: 34, delivery: 1 }, EndState::Done, START));
+    assert!(page.end(&send(34).entry, Turn { copy: 34, delivery: 1, lock: 0 }, EndState::Done, START));
     let mut log = head(1);
     log.adopt(key(), 7, &page.close(), START);
     assert_eq!(
-        log.claim_position(&in_page(34, 7), Turn { copy: 34, delivery: 2 }, START),
+        log.claim_position(&in_page(34, 7), Turn { copy: 34, delivery: 2, lock: 0 }, START),
         Position::Ended(EndState::Done)
     );
     let mut expected: Vec<u64> = (1..36).collect();
@@ -214,7 +217,7 @@ fn end_in_a_page_replaces_an_older_one_of_the_head_unless_the_job_is_done() {
 
 #[test]
 fn messages_in_pages_pass_by_the_ones_that_vanished_before_them() {
-    let (paged, turn) = (in_page(33, 7), Turn { copy: 33, delivery: 1 });
+    let (paged, turn) = (in_page(33, 7), Turn { copy: 33, delivery: 1, lock: 0 });
     let again = |seconds: u64| Turn { delivery: seconds as u32, ..turn };
     let mut log = head(1);
     let behind = |overdue| Position::Behind { ahead: 32, overdue };
@@ -230,8 +233,8 @@ fn messages_in_pages_pass_by_the_ones_that_vanished_before_them() {
 
 #[test]
 fn one_wait_suffices_for_all_pages_from_which_no_message_has_come() {
-    let turn = |copy| Turn { copy, delivery: 1 };
-    let again = |copy, seconds: u64| Turn { copy, delivery: seconds as u32 };
+    let turn = |copy| Turn { copy, delivery: 1, lock: 0 };
+    let again = |copy, seconds: u64| Turn { copy, delivery: seconds as u32, lock: 0 };
     let mut log = head(4);
     for seconds in [301, 350, 400, 450, 500] {
         assert!(!log.mark_overdue(&in_page(65, 8), again(65, seconds), QUEUE_OF_200_S, later(seconds)));
@@ -257,7 +260,7 @@ fn one_wait_suffices_for_all_pages_from_which_no_message_has_come() {
 fn skips_overdue(log: &mut GroupLog, seconds: &[u64]) -> bool {
     let mut skipped = false;
     for second in seconds {
-        let turn = Turn { copy: 130, delivery: *second as u32 };
+        let turn = Turn { copy: 130, delivery: *second as u32, lock: 0 };
         skipped = log.mark_overdue(&in_page(130, 10), turn, QUEUE_OF_200_S, later(*second));
     }
     skipped
@@ -270,20 +273,20 @@ fn arrival_of_the_overdue_first_job_ends_the_wait_for_the_pages_behind_it() {
     // All arrive at last: the messages of the head run, and the messages of page 7 are a few seconds behind
     // them.
     for number in 1..33 {
-        let turn = Turn { copy: number, delivery: 1 };
+        let turn = Turn { copy: number, delivery: 1, lock: 0 };
         assert_eq!(log.claim_position(&send(number).entry, turn, later(498)), Position::First, "{number}");
         assert!(log.end(&send(number).entry, turn, EndState::Done, later(499)));
     }
     log.adopt(key(), 7, &page(&sends(33..65)).close(), later(500));
     assert!(!skips_overdue(&mut log, &[501, 502]), "the jobs of page 7 lose their positions");
-    let turn = Turn { copy: 33, delivery: 1 };
+    let turn = Turn { copy: 33, delivery: 1, lock: 0 };
     assert_eq!(log.claim_position(&in_page(33, 7), turn, later(503)), Position::First);
 }
 
 #[test]
 fn message_that_comes_while_none_is_overdue_keeps_its_page_from_being_passed_by() {
-    let (last, last_turn) = (send(32).entry, Turn { copy: 32, delivery: 1 });
-    let (paged, turn) = (in_page(33, 7), Turn { copy: 33, delivery: 1 });
+    let (last, last_turn) = (send(32).entry, Turn { copy: 32, delivery: 1, lock: 0 });
+    let (paged, turn) = (in_page(33, 7), Turn { copy: 33, delivery: 1, lock: 0 });
     let mut log = head(4);
     assert!(!skips_overdue(&mut log, &[301, 350, 400, 450, 495]));
     assert!(matches!(log.claim_position(&last, last_turn, later(496)), Position::Behind { .. }));
@@ -305,11 +308,11 @@ fn message_that_comes_while_none_is_overdue_keeps_its_page_from_being_passed_by(
 #[test]
 fn second_message_of_a_job_that_is_done_waits_for_its_page() {
     let mut log = head(1);
-    let first = Turn { copy: 1, delivery: 1 };
+    let first = Turn { copy: 1, delivery: 1, lock: 0 };
     assert_eq!(log.claim_position(&send(1).entry, first, START), Position::First);
     assert!(log.end(&send(1).entry, first, EndState::Done, START));
     // The page has its own entry, which would be left over.
-    let (again, turn) = (in_page(1, 7), Turn { copy: 101, delivery: 1 });
+    let (again, turn) = (in_page(1, 7), Turn { copy: 101, delivery: 1, lock: 0 });
     let behind = Position::Behind { ahead: 31, overdue: false };
     assert_eq!(log.claim_position(&again, turn, START), behind);
     log.adopt(key(), 7, &page(&[Announcement { nonce: 101, ..send(1) }]).close(), START);
