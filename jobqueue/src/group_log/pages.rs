@@ -120,7 +120,8 @@ impl GroupLogs {
         entry: &EntryRef,
         change: impl FnMut(&mut GroupLog) -> R + Clone + Send + 'static,
     ) -> Result<R, Error> {
-        let is_in_head = self.of(entry)?.latest().has_record_of(entry);
+        // That the job was done once says nothing about an entry that a later send has made.
+        let is_in_head = self.of(entry)?.latest().has_position(entry);
         let page = entry.page.filter(|_| !is_in_head);
         self.change_in(page, entry, change).await
     }

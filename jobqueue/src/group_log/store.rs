@@ -167,13 +167,13 @@ impl GroupLogs {
         }
     }
 
-    /// Returns whether the log says that a job is done. Reads the log unless this process already knows.
+    /// Returns whether the log says that a job is done. Reads the log: the job may be sent again once the log
+    /// has forgotten its end.
     ///
     /// # Errors
     /// The log cannot be read.
     pub(crate) async fn is_done(&self, entry: EntryRef) -> Result<bool, Error> {
-        let head = self.of(&entry)?;
-        Ok(head.latest().is_done(&entry) || head.read_and_change(move |log| log.is_done(&entry)).await?)
+        self.of(&entry)?.read_and_change(move |log| log.is_done(&entry)).await
     }
 
     pub(super) fn document(&self, name: BlobName) -> JsonBlob<GroupLog> {
@@ -203,12 +203,52 @@ pub(crate) fn superseded() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::entry::{Announcement, Turn};
+    use super::super::log::Millis;
     use super::*;
     use crate::envelope::Identity;
 
+    fn logs(storage: &Storage) -> GroupLogs {
+        GroupLogs::new(storage, QueueName::new("steps").unwrap())
+    }
+
+    fn of_key(job: &str) -> InOrder {
+        let entry = EntryRef::new("key", &Identity::new("/shop", job));
+        InOrder { entry, turn: Turn { copy: 1, delivery: 1, lock: 0 } }
+    }
+
+    // round 37, b F2
+    #[tokio::test(start_paused = true)]
+    async fn job_is_not_done_once_its_log_has_forgotten_its_end() {
+        let storage = Storage::memory();
+        let (process, other) = (logs(&storage), logs(&storage));
+        let job = of_key("job");
+        process.end(job, EndState::Done).await.unwrap();
+        assert!(process.is_done(job.entry).await.unwrap());
+        for number in 0..300 {
+            other.end(of_key(&number.to_string()), EndState::Done).await.unwrap();
+        }
+        assert!(!process.is_done(job.entry).await.unwrap());
+    }
+
+    // round 37, b F2
+    #[tokio::test(start_paused = true)]
+    async fn done_job_that_was_sent_again_ends_in_its_page() {
+        let logs = logs(&Storage::memory());
+        let job = of_key("job");
+        logs.end(job, EndState::Done).await.unwrap();
+        let again = EntryRef { page: Some(7), ..job.entry };
+        let sent = Announcement { entry: again, nonce: 1, delay: Duration::ZERO, announced_at: None };
+        let page = logs.blob(&again, Some(7)).unwrap();
+        page.change(move |log| log.announce_in_page(true, &[sent], Millis(0))).await.unwrap().unwrap();
+        assert!(page.latest().has(again.key, again.job));
+        logs.end(InOrder { entry: again, ..job }, EndState::Done).await.unwrap();
+        assert!(!page.latest().has(again.key, again.job));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn standstill_of_a_group_is_known_after_its_log_was_forgotten() {
-        let logs = GroupLogs::new(&Storage::memory(), QueueName::new("steps").unwrap());
+        let logs = logs(&Storage::memory());
         let entry = |key: &str| EntryRef::new(key, &Identity::new("/shop", key));
         let read = async |key: &str| {
             let log = logs.of(&entry(key)).unwrap();

@@ -65,11 +65,15 @@ impl GroupLog {
         self.group(key).take(REFILL_AT + 1).any(|(_, entry)| entry.state == EntryState::Paged)
     }
 
-    /// Returns whether the head knows the position of a job, or that the job is done. A skipped job gets a
-    /// new position, behind all others.
+    /// Returns whether the head knows the position of a job, or that the job is done.
     pub(crate) fn has_record_of(&self, entry: &EntryRef) -> bool {
-        let has_position = |at: usize| self.entries[at].state != EntryState::Skipped;
-        self.find(entry).is_some_and(has_position) || self.is_done(entry)
+        self.has_position(entry) || self.is_done(entry)
+    }
+
+    /// Returns whether the head has the position of a job. A skipped job gets a new position, behind all
+    /// others.
+    pub(crate) fn has_position(&self, entry: &EntryRef) -> bool {
+        self.find(entry).is_some_and(|at| self.entries[at].state != EntryState::Skipped)
     }
 
     /// Announces jobs of one group in the head.
