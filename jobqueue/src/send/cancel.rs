@@ -12,7 +12,9 @@ use crate::undelivered::StoredMessage;
 impl<M: QueueMessage> Queue<M> {
     /// Cancels a job whose message no worker has received yet. Returns false if a worker has received the
     /// message, or if the message no longer exists, for instance because the job is cancelled already. For a
-    /// job in order by a log, a repeated cancellation returns true while the log remembers the first.
+    /// job in order by a log, a repeated cancellation returns true while the log remembers the first. On
+    /// [Service Bus](crate::guide::service_bus) also returns false if the message was sent without a delay,
+    /// or if its delay is over: the service cannot cancel it then, and the job runs.
     ///
     /// A cancelled unique job leaves its key free. Any process can cancel such a job by its key:
     /// [`cancel_unique`](Self::cancel_unique). A job that is sent again after its cancellation needs another
