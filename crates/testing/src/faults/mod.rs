@@ -194,6 +194,7 @@ impl Shape {
 
     /// Returns the shape of Azure Storage.
     fn of_azure() -> Self {
-        Self { guarantees: Guarantees::default(), notifies: false, orders_groups: false }
+        let guarantees = Guarantees { counts_deliveries: true, ..Guarantees::default() };
+        Self { guarantees, notifies: false, orders_groups: false }
     }
 }

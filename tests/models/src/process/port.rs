@@ -9,9 +9,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use jobqueue::storage::{
     Blob, BlobListing, BlobName, BlobProperties, BlobStore, Condition, ContainerName, Created, ETag,
-    ExpiredReceipt, GetMessages, LeaseId, LeasedMessage, MessageId, MessageRef, Metadata, PeekedMessage,
-    PopReceipt, PutBlob, PutMessage, PutOutcome, QueueName, QueueProperties, QueueStore, Received,
-    StoreError, StoreErrorKind, UpdateMessage, Updated,
+    ExpiredReceipt, GetMessages, Guarantees, LeaseId, LeasedMessage, MessageId, MessageRef, Metadata,
+    PeekedMessage, PopReceipt, PutBlob, PutMessage, PutOutcome, QueueName, QueuePowers, QueueProperties,
+    QueueStore, Received, StoreError, StoreErrorKind, UpdateMessage, Updated,
 };
 use tokio::sync::Notify;
 
@@ -214,6 +214,11 @@ impl QueueStore for Script {
 
     async fn clear(&self, _: &QueueName) -> Result<(), StoreError> {
         panic!("no model clears a queue")
+    }
+
+    fn powers(self: Arc<Self>) -> QueuePowers {
+        let guarantees = Guarantees { counts_deliveries: true, ..Guarantees::default() };
+        QueuePowers { guarantees, ..QueuePowers::default() }
     }
 }
 
