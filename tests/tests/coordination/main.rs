@@ -16,7 +16,6 @@ mod order;
 mod panics;
 mod schedule;
 mod schedule_blocked;
-mod schedule_refused;
 mod schedule_stop;
 mod unique;
 mod unique_cancel;

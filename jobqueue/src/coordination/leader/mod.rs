@@ -277,15 +277,14 @@ impl Leader {
         }
         crate::log::warn!(leader = %self.name, term = leadership.term(), ?end, "leadership lost");
         if end == Some(LeadershipEnd::Broken) {
-            // An operator has broken it, so that another candidate leads.
-            self.yield_leadership(self.lease * 2).await;
+            self.yield_leadership().await;
         }
         None
     }
 
-    /// Pauses this candidate, so that another candidate can lead.
-    pub(super) async fn yield_leadership(&self, pause: Duration) {
-        self.candidacy.lock().await.not_before = Some(Instant::now() + pause);
+    /// Pauses this candidate, so that another candidate can lead: the lease was broken on purpose.
+    pub(super) async fn yield_leadership(&self) {
+        self.candidacy.lock().await.not_before = Some(Instant::now() + self.lease * 2);
     }
 }
 

@@ -24,9 +24,6 @@ use jobqueue_storage::fast::hex::to_hex;
 
 /// The pause after an error.
 pub(super) const RETRY_PAUSE: Duration = Duration::from_secs(5);
-/// The pause of a worker that lets another one lead. Longer than the interval at which candidates try, and
-/// shorter than the delay up to which a slot is on time, because there may be no other worker.
-pub(super) const HAND_OVER_PAUSE: Duration = Duration::from_secs(20);
 
 /// The schedules of a worker, and whether the worker leads them as a set.
 #[derive(Debug, Default)]
@@ -100,13 +97,8 @@ impl Candidacy {
                 ?end,
                 "leadership lost; this worker leads no schedule for now"
             );
-            self.hand_over();
+            self.handed_over.notify_waiters();
         }
-    }
-
-    /// Releases all schedules of a set, so that another worker can lead them.
-    pub(super) fn hand_over(&self) {
-        self.handed_over.notify_waiters();
     }
 
     /// Stands as a candidate for the set until the worker stops. Retries after errors.
@@ -131,7 +123,7 @@ impl Candidacy {
                 leadership.while_polled(stop.run_until_cancelled(self.handed_over.notified())).await
             });
             if let Some(Some(())) = term.await {
-                leader.yield_leadership(HAND_OVER_PAUSE).await;
+                leader.yield_leadership().await;
             }
         }
         Ok(())

@@ -200,8 +200,7 @@ impl WorkerBuilder {
     /// failure and retries the slot every 5 seconds, while later slots wait. After 6 attempts it logs an
     /// error, skips the slot and continues with the next. If the storage does not accept a slot, the slot is
     /// sent as soon as the storage accepts it; slots that are more than a minute late by then count as missed
-    /// ([`CatchUp`]). After half a minute of such failures the worker lets another one lead, whose sends the
-    /// storage may accept.
+    /// ([`CatchUp`]).
     pub fn schedule<M: QueueMessage>(
         self,
         expression: &str,

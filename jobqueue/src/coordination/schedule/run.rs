@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Mutex;
 
 use super::CatchUp;
-use super::candidacy::{Candidacy, HAND_OVER_PAUSE, RETRY_PAUSE};
+use super::candidacy::{Candidacy, RETRY_PAUSE};
 use super::record::ScheduleDescription;
 use super::state::ScheduleState;
 use super::timetable::Timetable;
@@ -40,11 +40,6 @@ const STEP_GRACE: Duration = Duration::from_secs(3);
 /// The number of failures to make the message of a slot after which the slot is skipped. The attempts take
 /// half a minute, so that later slots are still on time.
 const MAX_SLOT_FAILURES: u32 = 6;
-/// The number of failed steps in a row after which another worker must lead, because the cause may concern
-/// this worker alone. They take half a minute, so that the slot is still on time for the next leader.
-const MAX_FAILED_STEPS: u32 = 6;
-/// The number of terms after which this number no longer doubles: they last for an hour then.
-const MAX_DOUBLINGS: u32 = 7;
 
 /// A schedule with everything that is needed to run it.
 pub(super) struct Runner<M> {
@@ -91,55 +86,40 @@ impl<M: QueueMessage> Runner<M> {
             let led = leader.run_term(leadership, async |leadership| {
                 leadership.while_polled(self.lead_until_stopped(context, &leadership)).await
             });
-            if led.await == Some(true) {
-                crate::log::warn!(schedule = %self.name, "this worker cannot send the slots of a schedule; it leads none for now, so that another worker can");
-                leader.yield_leadership(HAND_OVER_PAUSE).await;
-                candidacy.hand_over();
-            }
+            led.await;
         }
         Ok(())
     }
 
     /// Sends slots while leadership lasts. When the worker stops, a slot that is being sent has
-    /// [`STEP_GRACE`] to be recorded as done: otherwise the next leader sends it again. Returns as
-    /// [`lead`](Self::lead).
-    async fn lead_until_stopped(&self, context: &BackgroundContext, leadership: &Leadership) -> bool {
+    /// [`STEP_GRACE`] to be recorded as done: otherwise the next leader sends it again.
+    async fn lead_until_stopped(&self, context: &BackgroundContext, leadership: &Leadership) {
         let grace_ended = async {
             context.stop.cancelled().await;
             tokio::time::sleep(STEP_GRACE).await;
         };
         tokio::select! {
             biased;
-            is_failing = self.lead(context, leadership) => is_failing,
-            () = grace_ended => false,
+            () = self.lead(context, leadership) => {}
+            () = grace_ended => {}
         }
     }
 
-    /// Sends slots until the worker stops or must no longer lead. Returns whether that is because its steps
-    /// fail: another worker may be able to send.
-    async fn lead(&self, context: &BackgroundContext, leadership: &Leadership) -> bool {
+    async fn lead(&self, context: &BackgroundContext, leadership: &Leadership) {
         if let Err(error) = self.warn_if_sent_ahead(context).await {
             crate::log::debug!(schedule = %self.name, error = %chain(&error), "reading the state failed");
         }
         let mut sent = self.sent.lock().await;
         while !leadership.token().is_cancelled() && !context.stop.is_cancelled() {
             let pause = match self.step(context, leadership, &mut sent).await {
-                Ok(pause) => {
-                    (sent.failed_steps, sent.failed_terms) = (0, 0);
-                    pause
-                }
+                Ok(pause) => pause,
                 Err(error) => {
                     crate::log::warn!(schedule = %self.name, error = %chain(&error), "sending a slot failed; trying again");
-                    // A slot whose message cannot be made is skipped in the end.
-                    if !is_of_message(&error) && sent.count_failed_step() {
-                        return true;
-                    }
                     RETRY_PAUSE
                 }
             };
             context.stop.run_until_cancelled(tokio::time::sleep(pause)).await;
         }
-        false
     }
 
     /// Warns if slots are done whose time has not come yet: the clock of a leader was ahead.
@@ -219,7 +199,7 @@ impl<M: QueueMessage> Runner<M> {
         leadership: &Leadership,
     ) -> Result<(), Error> {
         match self.send_under(queue, at, self.trigger_id(at), leadership).await {
-            Err(error) if is_of_message(&error) => {
+            Err(error) if matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge) => {
                 crate::log::error!(schedule = %self.name, error = %chain(&error), "the trigger is skipped: its message cannot be created");
                 Ok(())
             }
@@ -250,7 +230,8 @@ impl<M: QueueMessage> Runner<M> {
         sent: &mut SentSlots,
     ) -> Result<(), Error> {
         if let Err(error) = self.send_under(queue, slot, self.slot_id(slot), leadership).await {
-            if !is_of_message(&error) || sent.count_failure(slot) < MAX_SLOT_FAILURES {
+            let is_of_message = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge);
+            if !is_of_message || sent.count_failure(slot) < MAX_SLOT_FAILURES {
                 return Err(error);
             }
             crate::log::error!(
@@ -314,10 +295,6 @@ pub(super) struct SentSlots {
     trigger: Option<Timestamp>,
     /// The slot whose message could not be made, and the number of failures.
     failed: Option<(Timestamp, u32)>,
-    /// The number of steps that have failed in a row.
-    failed_steps: u32,
-    /// The number of terms that have ended for that since a step succeeded, up to [`MAX_DOUBLINGS`].
-    failed_terms: u32,
 }
 
 impl SentSlots {
@@ -327,22 +304,6 @@ impl SentSlots {
         self.failed = Some((slot, former + 1));
         former + 1
     }
-
-    /// Counts a failed step. Returns true if the term must end: after [`MAX_FAILED_STEPS`] failures in a row,
-    /// and after twice as many in each further term. So a cause that concerns all workers changes their
-    /// leader ever less often.
-    fn count_failed_step(&mut self) -> bool {
-        self.failed_steps += 1;
-        let must_end = self.failed_steps >= MAX_FAILED_STEPS << self.failed_terms;
-        if must_end {
-            (self.failed_steps, self.failed_terms) = (0, (self.failed_terms + 1).min(MAX_DOUBLINGS));
-        }
-        must_end
-    }
-}
-
-fn is_of_message(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge)
 }
 
 fn timestamp(runtime: &Runtime) -> Result<Timestamp, Error> {
