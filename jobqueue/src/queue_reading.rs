@@ -2,11 +2,12 @@
 
 use std::time::{Duration, SystemTime};
 
-use futures_util::join;
+use futures_util::{join, try_join};
 
 use crate::presence::storage_time;
 use crate::storage::{
-    MAX_MESSAGES, MessageState, Metadata, QueueName, Queues, StateCounts, Storage, StoreError, StoreErrorKind,
+    MAX_MESSAGES, MessageState, Metadata, QueueName, QueueProperties, Queues, StateCounts, Storage,
+    StoreError, StoreErrorKind,
 };
 
 /// The figures of a queue at one moment.
@@ -40,8 +41,8 @@ pub struct QueueReading {
 }
 
 impl QueueReading {
-    /// Reads the figures of a queue. Costs three requests, one more if the storage can list every message or
-    /// counts them by state, and a listing if its answers contain no time. Messages are counted once. On Service Bus the peek takes up to five requests, and
+    /// Reads the figures of a queue. Costs three requests, one more each if the storage can list every message
+    /// and if it counts them by state, and a listing if its answers contain no time. On Service Bus the peek takes up to five requests, and
     /// in a queue with sessions also a blob read for each message that it meets: up to 432 if many messages
     /// are held for their back-off.
     ///
@@ -102,26 +103,24 @@ struct Properties {
 }
 
 async fn properties(store: &Queues, queue: &QueueName) -> Result<Properties, StoreError> {
-    if store.powers().counts.is_some() {
-        // The length is their sum. To ask for it too would count long queues twice.
-        let (states, metadata) = join!(store.counts_by_state(queue), store.queue_metadata(queue));
-        let (states, metadata) = (states?, metadata?);
-        let length = Ok(states.map_or(0, |states| states.total()));
-        return Ok(Properties { length, states, metadata, answered: None });
-    }
-    match store.queue_properties(queue).await {
-        Ok(found) => Ok(Properties {
-            length: Ok(found.approximate_count),
-            states: None,
-            metadata: found.metadata,
-            answered: found.now,
-        }),
+    match counted(store, queue).await {
         Err(e) if e.kind() == StoreErrorKind::Unsupported => {
             let metadata = store.queue_metadata(queue).await?;
             Ok(Properties { length: Err(e), states: None, metadata, answered: None })
         }
-        Err(e) => Err(e),
+        counted => counted,
     }
+}
+
+/// Counts once: a storage that counts by state is not asked for the length, which is the sum.
+async fn counted(store: &Queues, queue: &QueueName) -> Result<Properties, StoreError> {
+    if store.powers().counts.is_none() {
+        let QueueProperties { approximate_count, metadata, now, .. } = store.queue_properties(queue).await?;
+        return Ok(Properties { length: Ok(approximate_count), states: None, metadata, answered: now });
+    }
+    let (states, metadata) = try_join!(store.counts_by_state(queue), store.queue_metadata(queue))?;
+    let states = states.unwrap_or_default();
+    Ok(Properties { length: Ok(states.total()), states: Some(states), metadata, answered: states.now })
 }
 
 async fn dead_letters(store: &Queues, queue: &QueueName) -> Result<u64, StoreError> {

@@ -119,6 +119,11 @@ impl FoundChildren {
     }
 }
 
+/// Returns the number of a child; all jobs here are of one batch.
+fn index_of(job: &RawJob) -> Option<u64> {
+    job.batch.as_ref()?.index
+}
+
 impl Admin {
     /// Returns the children of a batch that the first messages of the queues and their first dead letters
     /// show. If the storage shows every message, also searches for those that are missing, as far as
@@ -149,16 +154,22 @@ impl Admin {
         Memberships::default().prove(&self.storage, &mut running, Some(id)).await?;
         if self.has_index() {
             // A record is older than the leases that the storage shows: its job may wait again, or be over.
+            // But a record of a message that is newer than a dead letter proves that the child is not dead.
             let of_batch = running.iter().filter(|job| job.batch.is_some());
             found.recorded = of_batch.map(|job| job.queue.clone()).collect();
+            let dead = found.dead(&BTreeSet::new());
+            let is_dead = |job: &&RawJob| index_of(job).is_some_and(|index| dead.contains(&index));
+            found.add(id, running.iter().filter(is_dead).cloned().collect::<Vec<_>>());
             let (was_exact, queues) = (found.dead_is_exact, found.seen_first(queues));
             let search = async {
                 self.search_children(id, batch, &queues, &mut found).await;
                 Ok(())
             };
             if in_time(search).await.is_err() {
-                // The search may have ended among the dead letters.
+                // The search may have ended among the dead letters, or before those that run.
                 found.dead_is_exact = was_exact;
+                running.retain(|job| index_of(job).is_some_and(|index| !found.places.contains_key(&index)));
+                found.add(id, running);
             }
         } else {
             found.add(id, running);
@@ -200,9 +211,7 @@ impl Admin {
             }
             let mut pages = 0;
             let mut take = |jobs: Vec<RawJob>| {
-                let is_missing = |job: &RawJob| {
-                    job.batch.as_ref().and_then(|of| of.index).is_some_and(|index| missing.contains(&index))
-                };
+                let is_missing = |job: &RawJob| index_of(job).is_some_and(|index| missing.contains(&index));
                 found.add(id, jobs.into_iter().filter(is_missing));
                 missing.retain(|index| !found.places.contains_key(index));
                 pages += 1;

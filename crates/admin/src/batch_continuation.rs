@@ -20,8 +20,9 @@ pub struct OpenContinuation {
     pub place: JobPlace,
     /// The error, if the job is a dead letter.
     pub error: Option<String>,
-    /// True if the job is certainly in no queue: it has just ended, was purged or has expired, its queue was
-    /// deleted, or the child that ended last has not sent it yet.
+    /// True if the job is certainly in no queue: it has just ended, was purged or has expired, or the child
+    /// that ended last has not sent it yet. Never true without the queue: it may be another storage's that
+    /// has its blobs here.
     pub is_gone: bool,
     /// True if each further look at the batch searches it at length.
     #[serde(skip)]

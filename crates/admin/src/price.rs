@@ -60,7 +60,6 @@ mod tests {
 
     use super::*;
 
-    // round 37 d, F7
     #[test]
     fn description_names_the_service_that_bills_requests() {
         let text = |storage: &str| AzurePrices::DEFAULT.text(storage, 36_000.0, 0.0, "writes of blobs");

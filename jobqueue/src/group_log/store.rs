@@ -217,7 +217,6 @@ mod tests {
         InOrder { entry, turn: Turn { copy: 1, delivery: 1, lock: 0 } }
     }
 
-    // round 37, b F2
     #[tokio::test(start_paused = true)]
     async fn job_is_not_done_once_its_log_has_forgotten_its_end() {
         let storage = Storage::memory();
@@ -231,7 +230,6 @@ mod tests {
         assert!(!process.is_done(job.entry).await.unwrap());
     }
 
-    // round 37, b F2
     #[tokio::test(start_paused = true)]
     async fn done_job_that_was_sent_again_ends_in_its_page() {
         let logs = logs(&Storage::memory());

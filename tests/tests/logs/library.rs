@@ -175,7 +175,6 @@ async fn a_file_in_memory_is_warned_of_and_one_on_a_disk_is_not() {
 }
 
 /// The declaration of the table is changed below its rows, as damage would change the rows.
-// round 37, e C2
 #[tokio::test]
 async fn damaged_table_of_the_application_is_warned_of_without_its_rows() {
     let log = log::record();

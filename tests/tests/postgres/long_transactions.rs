@@ -112,7 +112,6 @@ async fn get_that_waits_for_the_table_is_no_long_scan() {
 }
 
 /// The role has a shorter limit than the options.
-// round 37, e C3
 #[tokio::test]
 async fn get_of_a_limited_role_that_waits_for_the_table_is_no_long_scan() {
     let (_, schema) = own_schema();

@@ -14,7 +14,6 @@ use super::{Bench, MINUTE};
 
 /// A delivery whose lock was lost ended the job, which ran elsewhere under the same dequeue count, and the
 /// next job of the key began beside it.
-// round 37, b F1
 #[tokio::test]
 async fn delivery_that_is_not_counted_takes_the_turn_of_the_one_before_it() {
     if is_excluded("locks::a_delivery_that_the_service_does_not_count_finds_the_saved_text") {

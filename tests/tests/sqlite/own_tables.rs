@@ -52,7 +52,6 @@ async fn tables_of_the_application_are_not_checked() {
     }
 }
 
-// round 37, e C1
 #[tokio::test]
 async fn constraint_of_the_application_hides_no_page_that_is_used_twice() {
     let folder = folder();

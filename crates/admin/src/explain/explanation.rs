@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(shown(Cancellation::Cancelled, 1_500, "cancelled"), Cancellation::Cancelled);
     }
 
-    // round 37, c C2: the last of these records in order of their hosts was shown.
+    // The last of these records in order of their hosts was shown.
     #[test]
     fn run_is_that_of_the_newest_record_that_names_the_job() {
         let overview = |attempt: u32, age_seconds: f64| {

@@ -13,9 +13,8 @@ use std::slice;
 use std::time::SystemTime;
 
 use futures_util::join;
-use jobqueue::{Error, ErrorKind, QueueName};
+use jobqueue::{Error, ErrorKind};
 use jobqueue_message::envelope::Identity;
-use jobqueue_storage::DEAD_LETTER_SUFFIX;
 
 use super::in_time::in_time;
 use super::jobs::{MAX_SEARCHED_FOR_JOB, PAGE_SIZE};
@@ -68,18 +67,9 @@ impl Admin {
         self.search_twice(job, true).await
     }
 
-    /// Like [`explain`](Self::explain), without a search of the journal, which may take seconds. A job whose
-    /// queue and dead letters were deleted is certainly in no queue.
+    /// Like [`explain`](Self::explain), without a search of the journal, which may take seconds.
     pub(super) async fn explain_without_history(&self, job: &JobReference) -> Result<Explanation, Error> {
-        let found = self.search_twice(job, false).await;
-        let has_no_queue = found.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound);
-        let is_left = |name: &QueueName| {
-            name.as_str().strip_suffix(DEAD_LETTER_SUFFIX).unwrap_or(name.as_str()) == job.queue
-        };
-        if has_no_queue && !self.queue_names().await?.iter().any(is_left) {
-            return Ok(Explanation { has_ended: true, has_no_letter: true, ..Explanation::new(job) });
-        }
-        found
+        self.search_twice(job, false).await
     }
 
     async fn search_twice(&self, job: &JobReference, reads_history: bool) -> Result<Explanation, Error> {

@@ -21,7 +21,8 @@ promises! { "counts" if |storage| storage.queues().powers().counts.is_some();
         }
         let oldest_backing_off = Some(first.inserted);
         let expected = StateCounts { waiting: 4, delayed: 3, backing_off: 2, running: 1, oldest_backing_off, ..StateCounts::default() };
-        ensure_eq!(queue.store.counts_by_state(&queue.name).await?, Some(expected), "counts");
+        let counts = queue.store.counts_by_state(&queue.name).await?;
+        ensure_eq!(counts.map(|counts| StateCounts { now: None, ..counts }), Some(expected), "counts");
     }
 
     // Only a storage that keeps the order itself can find it.

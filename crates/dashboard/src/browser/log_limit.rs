@@ -92,7 +92,6 @@ mod tests {
         assert_eq!(limit.subjects.lock().unwrap().len(), 1);
     }
 
-    // round 37 d, F3
     #[tokio::test(start_paused = true)]
     async fn event_about_a_subject_that_is_not_counted_is_logged() {
         let limit = LogLimit::logging_others();

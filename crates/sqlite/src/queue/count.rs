@@ -140,6 +140,7 @@ pub(super) fn by_state(view: &View<'_>, name: &QueueName) -> Applied<StateCounts
     let positive = |count: i64| u64::try_from(count).unwrap_or(0);
     let waiting = all(view, &queue)? - delayed - hidden - running - backing_off;
     Ok(StateCounts {
+        now: Some(to_instant(view.now)),
         waiting: positive(waiting),
         delayed: positive(delayed),
         backing_off: positive(backing_off),

@@ -233,7 +233,8 @@ async fn messages_stay_as_they_were(version: usize) {
     let oldest_backing_off = Some(UNIX_EPOCH + Duration::from_millis(6));
     let oldest_held_up = Some(UNIX_EPOCH + Duration::from_millis(10));
     let counts = StateCounts { waiting: 7, delayed: 1, backing_off: 1, running: 2, ..StateCounts::default() };
-    let expected = StateCounts { oldest_backing_off, oldest_held_up, ..counts };
+    let now = Some(UNIX_EPOCH + Duration::from_millis(NOW as u64));
+    let expected = StateCounts { oldest_backing_off, oldest_held_up, now, ..counts };
     assert_eq!(store.counts_by_state(&mails).await.unwrap(), expected);
     assert_eq!(
         messages_of(&store, &mails).await,

@@ -115,7 +115,7 @@ impl MessageTable {
     }
 
     pub(super) fn counts(&self, now: SystemTime) -> StateCounts {
-        let mut counts = StateCounts::default();
+        let mut counts = StateCounts { now: Some(now), ..StateCounts::default() };
         let held_up =
             self.rows.iter().filter(|(number, row)| !row.is_delayed(now) && self.waits(**number, row));
         counts.oldest_held_up = held_up.map(|(_, row)| row.inserted).min();

@@ -245,6 +245,9 @@ pub struct StateCounts {
     /// the order of groups.
     #[serde(skip)]
     pub oldest_held_up: Option<SystemTime>,
+    /// The time of the count by the storage's clock, like [`QueueProperties::now`](crate::QueueProperties).
+    #[serde(skip)]
+    pub now: Option<SystemTime>,
 }
 
 impl StateCounts {
@@ -264,6 +267,7 @@ impl StateCounts {
             running: self.running + other.running,
             oldest_backing_off: older(self.oldest_backing_off, other.oldest_backing_off),
             oldest_held_up: older(self.oldest_held_up, other.oldest_held_up),
+            now: self.now.or(other.now),
         }
     }
 }

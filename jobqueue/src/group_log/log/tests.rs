@@ -82,7 +82,6 @@ fn later_delivery_is_recorded_while_it_waits_and_then_needs_no_write() {
     assert_eq!(log.position(&second, turn(2, 4), START), None, "a newer one is recorded first");
 }
 
-// round 37, b F1
 #[test]
 fn delivery_that_is_not_counted_reads_the_log_and_the_one_before_it_ends_nothing() {
     let first = entry("a", "1");

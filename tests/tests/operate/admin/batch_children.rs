@@ -144,7 +144,7 @@ async fn child_that_died_since_its_worker_wrote_its_record_is_dead() {
     }
 }
 
-// round 37, c C2: such a child was said to run until its worker wrote its next record, or was not present.
+// Such a child was said to run until its worker wrote its next record, or was not present.
 #[tokio::test(start_paused = true)]
 async fn child_that_waits_again_since_its_worker_wrote_its_record_is_not_said_to_run() {
     let storage = in_memory();
@@ -181,7 +181,7 @@ async fn child_that_waits_again_since_its_worker_wrote_its_record_is_not_said_to
     assert_eq!(places().await, ["backing_off", "waiting"]);
 }
 
-// round 37 d, F6: the list counted a dead child that its page showed as waiting or running.
+// The list counted a dead child that its page showed as waiting or running.
 #[tokio::test(start_paused = true)]
 async fn child_with_a_letter_of_an_earlier_message_is_not_dead() {
     let storage = in_memory();
@@ -274,7 +274,7 @@ async fn continuation_that_was_purged_is_gone() {
     assert!(detail.continuation.unwrap().is_gone);
 }
 
-// round 37, c C1: the journal was searched twice, for longer than the look at a continuation may take.
+// The journal was searched twice, for longer than the look at a continuation may take.
 #[tokio::test(start_paused = true)]
 async fn continuation_is_gone_while_the_journal_does_not_answer() {
     let storage = in_memory();
@@ -284,22 +284,6 @@ async fn continuation_is_gone_while_the_journal_does_not_answer() {
     let faulty = Faulty::new(&storage);
     faulty.on(Operation::ListBlobs, |call| call.subject.contains("jobqueue-history").then_some(Fault::Hang));
     let detail = operator(&faulty.storage()).batch("mosaic").await.unwrap();
-    assert!(detail.continuation.is_some_and(|found| found.is_gone));
-}
-
-// round 37, c C1: it was said to wait, to run or to be a dead letter.
-#[tokio::test(start_paused = true)]
-async fn continuation_is_gone_with_its_queue_and_the_dead_letters() {
-    let storage = in_memory();
-    let admin = operator(&storage);
-    send_mosaic(&storage).await;
-    assert_eq!(run_tiles(&storage, 7_200).await, 1);
-    storage.queues().delete_queue(&"tasks".parse().unwrap()).await.unwrap();
-    let detail = admin.batch("mosaic").await.unwrap();
-    assert!(detail.continuation.is_none() && detail.dead_text() == "?", "its letter is there: {detail:?}");
-    storage.queues().delete_queue(&"tasks-poison".parse().unwrap()).await.unwrap();
-    let detail = admin.batch("mosaic").await.unwrap();
-    assert_eq!(detail.dead_text(), "0", "{detail:?}");
     assert!(detail.continuation.is_some_and(|found| found.is_gone));
 }
 

@@ -314,7 +314,7 @@ async fn workers_are_notified_of_a_request_that_may_stand() {
     assert!(faulty.calls_of(Operation::ListBlobs) > 0, "the request stands");
 }
 
-// round 37, c C8: the requests that were under way were dropped, and no worker was notified of them.
+// The requests that were under way were dropped, and no worker was notified of them.
 #[tokio::test(start_paused = true)]
 async fn requests_that_are_under_way_when_the_first_fail_are_awaited() {
     // Quiet: no other call may fail than the planned ones.

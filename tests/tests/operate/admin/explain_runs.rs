@@ -30,7 +30,7 @@ async fn record_that_names_a_job_which_has_ended_is_not_believed() {
         sleep(Duration::from_millis(1_500)).await;
         let workers = operator(&storage).workers().await.unwrap();
         assert_eq!(workers[0].record.running.len(), 2, "its record still names both");
-        // round 37, c C2: a request to cancel them was made, and stood for 30 days.
+        // A request to cancel them was made, and stood for 30 days.
         let identified = operator(&storage).identify_all(&[dies.clone(), done.clone()]).await.unwrap();
         assert!(identified.iter().all(|job| !job.is_open), "{identified:?}");
         let (found, codes) = explain(&storage, &dies).await;
@@ -44,7 +44,7 @@ async fn record_that_names_a_job_which_has_ended_is_not_believed() {
     assert_eq!(report.unwrap().completed, 1);
 }
 
-// round 37, c C3: it was said to run, and to wait for an answer of its worker.
+// It was said to run, and to wait for an answer of its worker.
 #[tokio::test(start_paused = true)]
 async fn job_of_a_killed_worker_waits_for_its_lease_also_if_it_is_to_be_cancelled() {
     let storage = in_memory();

@@ -248,7 +248,7 @@ async fn purge_counts_the_children_that_batches_wait_for() {
     assert!(!admin.batch("waits").await.unwrap().finished);
 }
 
-// round 37, c B1: the purge of a continuation said that no batch waits for its letter.
+// The purge of a continuation said that no batch waits for its letter.
 #[tokio::test(start_paused = true)]
 async fn purge_counts_the_continuation_that_its_batch_waits_for() {
     let storage = in_memory();

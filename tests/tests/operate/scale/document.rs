@@ -241,7 +241,6 @@ async fn hour(_: Task) -> Result<(), JobError> {
     Ok(())
 }
 
-// round 37 d, F1
 #[tokio::test(start_paused = true)]
 async fn running_jobs_are_not_hidden_behind_a_full_peek() {
     let storage = Storage::from(in_memory().stores().intercepted(&Arc::new(Uncounted)));

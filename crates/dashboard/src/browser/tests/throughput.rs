@@ -56,7 +56,6 @@ async fn hour_before_the_first_look_is_from_the_journal() {
     assert!(films.contains("Grey minutes are unknown"), "no journal may have its jobs: {films}");
 }
 
-// round 37 d, F5
 #[tokio::test]
 async fn hour_from_the_journal_ends_now_whatever_the_clock_shows() {
     let (now, off) = (SystemTime::now(), Duration::from_secs(300));

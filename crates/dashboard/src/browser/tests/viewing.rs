@@ -37,7 +37,7 @@ async fn pages_show_waiting_jobs_and_dead_letters() {
     assert!(found.contains("job?queue=mails&#38;id=dead"), "{found}");
 }
 
-// round 37 d, F2: the journal has the time after the message was deleted.
+// The journal has the time after the message was deleted.
 #[tokio::test(start_paused = true)]
 async fn death_that_the_journal_has_too_is_one_event() {
     let faulty = Faulty::new(&Storage::memory());
