@@ -41,10 +41,10 @@ pub struct QueueReading {
 }
 
 impl QueueReading {
-    /// Reads the figures of a queue. Costs three requests, one more each if the storage can list every message
-    /// and if it counts them by state, and a listing if its answers contain no time. On Service Bus the peek takes up to five requests, and
-    /// in a queue with sessions also a blob read for each message that it meets: up to 432 if many messages
-    /// are held for their back-off.
+    /// Reads the figures of a queue, and counts it once. Costs three requests, one more each if the storage
+    /// can list every message and if it counts them by state, and a listing if its answers contain no time.
+    /// On Service Bus the peek takes up to five requests, and in a queue with sessions also a blob read for
+    /// each message that it meets: up to 432 if many messages are held for their back-off.
     ///
     /// # Errors
     /// The errors of the contract of [`QueueStore`](crate::storage::QueueStore). If only a count fails, of

@@ -85,7 +85,7 @@ impl Admin {
     /// separately only if that queue does not exist. A queue that cannot be read, or not within 8 seconds of
     /// the call, is listed with its [error](QueueOverview::error).
     ///
-    /// Costs one request to list, and three for each queue. On SQLite, PostgreSQL and memory it also counts
+    /// Costs one request to list, and three for each queue; five on SQLite, PostgreSQL and memory, which count
     /// by state.
     ///
     /// # Errors
@@ -128,8 +128,8 @@ impl Admin {
         queue.ok()?.hold(&workers.ok()?)
     }
 
-    /// Returns a queue. Costs three requests, or four where the storage shows every message. If only its dead letters cannot be counted,
-    /// [`error`](QueueOverview::error) says why.
+    /// Returns a queue. Costs three requests, on SQLite, PostgreSQL and in memory five. If only its dead
+    /// letters cannot be counted, [`error`](QueueOverview::error) says why.
     ///
     /// # Errors
     /// [`NotFound`](ErrorKind::NotFound) if there is no such queue; [`Invalid`](ErrorKind::Invalid) for a

@@ -160,7 +160,10 @@ impl BulkReport {
         let records = if queues_of(storage).starts_with("azure:") { records + 1.0 } else { records };
         let (requests, writes) = ((letters * requests).ceil(), letters * records);
         let price = AzurePrices::DEFAULT.text(storage, requests, writes, "writes of blobs");
-        let price = price.map(|price| format!("It costs {price}, or more"));
+        let price = price.map(|price| {
+            let more = if price.starts_with("about") { ", or more" } else { "" };
+            format!("It costs {price}{more}")
+        });
         let time = per_second.map(|rate| {
             let least = Duration::from_secs_f64((letters / f64::from(rate.max(1))).ceil());
             format!("At {rate} a second it takes {} or longer", short_duration(least))
@@ -254,7 +257,7 @@ mod tests {
             "It costs about 5157 requests and 5000 writes of blobs, or $0.030 on Azure, or more"
         );
         let sharded = report("sharded over 2 accounts, azure:shop", 5_000).cost_text(true, None).unwrap();
-        assert_eq!(sharded, purge.replace("about", "at least"));
+        assert_eq!(sharded, "It costs at least 5157 requests and 5000 writes of blobs, or $0.030 on Azure");
         let bus = report("servicebus:shop", 32).cost_text(true, None).unwrap();
         assert_eq!(bus, "It costs about 33 requests, or more");
     }

@@ -254,7 +254,7 @@ impl Sweep<'_> {
             checked => checked?,
         };
         if queue_use == QueueUse::Missing {
-            crate::log::info!(%queue, "the storage has payloads of a queue that it does not have");
+            crate::log::warn!(%queue, "payloads stay, because the storage does not have their queue");
         }
         self.checked.insert(queue, queue_use);
         Ok(queue_use)

@@ -70,7 +70,7 @@ impl<M: QueueMessage> Queue<M> {
     }
 
     /// Returns the length and the age of the queue, as operators see them. Costs three requests, on SQLite,
-    /// PostgreSQL and in memory four, and leases nothing.
+    /// PostgreSQL and in memory five, and leases nothing.
     ///
     /// # Errors
     /// [`Storage`](crate::ErrorKind::Storage) if the storage fails.

@@ -64,8 +64,10 @@ pub(crate) async fn run(
             report.removed, report.seen, report.bytes, report.failed
         );
         if report.without_queue > 0 {
-            text +=
-                &format!("; {} stay, because this storage does not have their queue", report.without_queue);
+            text += &format!(
+                "; {} stay: their queue was deleted, or another storage that uses these blobs has it",
+                report.without_queue
+            );
         }
         text
     };

@@ -1,6 +1,5 @@
 //! Counts messages.
 
-
 use async_trait::async_trait;
 use tokio_postgres::types::Type;
 
@@ -15,7 +14,6 @@ use jobqueue_storage::{
 const COUNT: &str =
     "SELECT q.metadata, t.now, c.* FROM jobqueue.queue q, (SELECT jobqueue.now() AS now) AS t,
     LATERAL jobqueue.count_states(q.id, t.now) AS c WHERE q.name = $1";
-
 
 impl Store {
     pub(super) async fn properties(&self, queue: &QueueName) -> Result<QueueProperties, StoreError> {

@@ -156,8 +156,10 @@ impl Drop for Attempt<'_> {
         if self.is_too_long || self.began.elapsed() >= SLOW_SCAN {
             progress.is_slow = true;
             // The scan may have begun at an old time because a transaction had ended. The next scan must not
-            // begin there again.
-            progress.bound = progress.bound.without_late();
+            // begin there again. A scan from the beginning says nothing of these times.
+            if self.full.is_none() {
+                progress.bound = progress.bound.without_late();
+            }
         }
         drop(self.full.take());
         self.state.full.hasten();
