@@ -61,9 +61,9 @@ impl SendOptions {
     ///
     /// The default is off. Order needs a key, and excludes a time to live. SQLite, PostgreSQL, the storage in
     /// memory and sessions of Service Bus keep the order themselves. On the other storages a send costs two
-    /// more conditional writes of a small blob, and handling costs one; [`Worker`](crate::Worker)s keep the
-    /// order there, but [`Queue::receive`](crate::Queue::receive) does not. The
-    /// [guide](crate::guide::coordination#order) says what is promised and what is not.
+    /// more conditional writes of a small blob, and handling costs one (two on Service Bus);
+    /// [`Worker`](crate::Worker)s keep the order there, but [`Queue::receive`](crate::Queue::receive) does
+    /// not. The [guide](crate::guide::coordination#order) says what is promised and what is not.
     #[must_use]
     pub fn in_order(mut self) -> Self {
         self.in_order = true;
