@@ -20,9 +20,11 @@ impl<M: QueueMessage> Queue<M> {
     ///   ends five minutes later, because clocks may differ;
     /// - a worker has received the job, even if it was put back since; a job that is delayed for more than 7
     ///   days counts as received after its first hop;
-    /// - its sender died before it recorded which message it had stored.
+    /// - its sender died before it recorded which message it had stored;
+    /// - on [Service Bus](crate::guide::service_bus), the job was sent without a delay, or its delay is over:
+    ///   the service cannot cancel it then, and the job runs.
     ///
-    /// All this applies on every storage: the key's record keeps the message's first receipt, which is valid
+    /// The rest applies on every storage: the key's record keeps the message's first receipt, which is valid
     /// until the message is received. Therefore any program that may read the container `jobqueue-unique` can
     /// cancel such jobs.
     ///
@@ -37,7 +39,8 @@ impl<M: QueueMessage> Queue<M> {
     ///
     /// - If the message exists and no worker has received it, the repetition deletes it and returns true.
     /// - If the message exists and a worker has received it, the repetition returns false. Azure Storage and
-    ///   Service Bus cannot tell such a message from a deleted one: there it counts as missing.
+    ///   Service Bus cannot tell such a message from a deleted one: there it counts as missing. So does, on
+    ///   Service Bus, one without a delay, or whose delay is over.
     /// - If the message is missing, and the job's delay has at least five minutes to go, the earlier
     ///   cancellation has deleted it: the repetition returns true. For this the clocks of the job's sender
     ///   and of this process must agree within five minutes. The repetition also returns true if an operator
