@@ -91,6 +91,13 @@ impl FoundChildren {
         }
     }
 
+    /// Adds those of the running jobs whose children are in the place of a dead letter so far.
+    fn revive(&mut self, batch: &str, running: &[RawJob]) {
+        let dead = self.dead(&BTreeSet::new());
+        let is_dead = |job: &&RawJob| index_of(job).is_some_and(|index| dead.contains(&index));
+        self.add(batch, running.iter().filter(is_dead).cloned().collect::<Vec<_>>());
+    }
+
     /// Returns the numbers of the children that are dead letters and block the batch.
     pub(super) fn dead(&self, ended: &BTreeSet<u64>) -> BTreeSet<u64> {
         let dead = self.places.values().filter(|child| child.place == JobState::Dead.name());
@@ -119,7 +126,7 @@ impl FoundChildren {
     }
 }
 
-/// Returns the number of a child; all jobs here are of one batch.
+/// Returns the number of a child of the batch that is looked at.
 fn index_of(job: &RawJob) -> Option<u64> {
     job.batch.as_ref()?.index
 }
@@ -157,9 +164,7 @@ impl Admin {
             // But a record of a message that is newer than a dead letter proves that the child is not dead.
             let of_batch = running.iter().filter(|job| job.batch.is_some());
             found.recorded = of_batch.map(|job| job.queue.clone()).collect();
-            let dead = found.dead(&BTreeSet::new());
-            let is_dead = |job: &&RawJob| index_of(job).is_some_and(|index| dead.contains(&index));
-            found.add(id, running.iter().filter(is_dead).cloned().collect::<Vec<_>>());
+            found.revive(id, &running);
             let (was_exact, queues) = (found.dead_is_exact, found.seen_first(queues));
             let search = async {
                 self.search_children(id, batch, &queues, &mut found).await;
@@ -170,6 +175,9 @@ impl Admin {
                 found.dead_is_exact = was_exact;
                 running.retain(|job| index_of(job).is_some_and(|index| !found.places.contains_key(&index)));
                 found.add(id, running);
+            } else {
+                // Letters behind the first.
+                found.revive(id, &running);
             }
         } else {
             found.add(id, running);

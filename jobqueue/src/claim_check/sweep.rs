@@ -254,7 +254,7 @@ impl Sweep<'_> {
             checked => checked?,
         };
         if queue_use == QueueUse::Missing {
-            crate::log::warn!(%queue, "payloads stay, because the storage does not have their queue");
+            crate::log::warn!(%queue, "there are payloads of a queue that the storage does not have");
         }
         self.checked.insert(queue, queue_use);
         Ok(queue_use)

@@ -22,6 +22,8 @@ promises! { "counts" if |storage| storage.queues().powers().counts.is_some();
         let oldest_backing_off = Some(first.inserted);
         let expected = StateCounts { waiting: 4, delayed: 3, backing_off: 2, running: 1, oldest_backing_off, ..StateCounts::default() };
         let counts = queue.store.counts_by_state(&queue.name).await?;
+        let has_time = queue.store.queue_properties(&queue.name).await?.now.is_some();
+        ensure_eq!(counts.is_some_and(|counts| counts.now >= Some(first.inserted)), has_time, "time of the count");
         ensure_eq!(counts.map(|counts| StateCounts { now: None, ..counts }), Some(expected), "counts");
     }
 

@@ -13,7 +13,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use self::model::{Message, Model};
 use super::{admin, count, get, index, leased, put};
 use crate::batch::Batch;
-use crate::clock::StoreClock;
+use crate::clock::{StoreClock, to_instant};
 use crate::error::{Applied, Failure};
 use crate::known::Known;
 use crate::purge;
@@ -303,7 +303,7 @@ impl World {
         let connection = connection.transaction_with_behavior(TransactionBehavior::Deferred).unwrap();
         let view = View { connection, now };
         for (queue, name) in self.names.iter().enumerate() {
-            let mut expected = StateCounts::default();
+            let mut expected = StateCounts { now: Some(to_instant(now)), ..StateCounts::default() };
             let (mut oldest_backing_off, mut oldest_held_up) = (None, None);
             for (state, number) in [
                 (MessageState::Waiting, &mut expected.waiting),
