@@ -15,7 +15,7 @@ const NEVER_YEAR: &str = " 9999 ";
 
 /// Returns whole seconds, rounded up, so that a lease is never shorter than requested.
 pub(super) fn seconds(call: Call<'_>, what: &str, duration: Duration) -> Result<i32, StoreError> {
-    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0));
     i32::try_from(seconds).map_err(|_| call.refuse(format!("{what} of {seconds} s is too long")))
 }
 

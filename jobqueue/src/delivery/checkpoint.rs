@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::codec::{Codec as _, CodecError, Json};
@@ -24,7 +24,7 @@ use crate::sync::lock;
 /// The checkpoint of a message: one JSON document for progress and steps.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Saved {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub(super) progress: Option<Box<RawValue>>,
     /// The results of finished steps, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -32,6 +32,11 @@ pub(crate) struct Saved {
     /// The names of finished steps whose results JSON cannot express.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub(super) unwritable: BTreeSet<String>,
+}
+
+/// Reads a member that is present. Its value may be `null`: `()` is saved as that.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::deserialize(deserializer).map(Some)
 }
 
 impl Saved {

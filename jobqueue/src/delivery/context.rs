@@ -235,6 +235,7 @@ impl Context {
 
     /// Sets the result of the job for the [`Batch`](crate::batch::Batch) it belongs to. If it is called
     /// several times, the last call before the handler returns `Ok` wins. Without a batch it has no effect. A
+    /// value that JSON writes as `null`, such as `()`, counts as none. A
     /// result of more than 16 KiB is not kept with the message: if the end of the job cannot be recorded
     /// within a minute, or before a shutdown ends, for example during a storage outage, the handler runs
     /// again.

@@ -353,7 +353,12 @@ async fn a_dropped_delivery_is_released_and_keeps_its_checkpoint() {
     assert_eq!(second.resume::<u32>().await.unwrap(), Some(7));
     assert_eq!(second.info().attempt, 1);
     assert_eq!(second.info().dequeue_count, 2);
-    second.complete().await.unwrap();
+    // `null` in JSON.
+    second.checkpoint(&()).await.unwrap();
+    drop(second);
+    let third = orders.receive(Duration::from_secs(5)).await.unwrap().unwrap();
+    assert_eq!(third.resume::<()>().await.unwrap(), Some(()));
+    third.complete().await.unwrap();
 }
 
 #[tokio::test]

@@ -330,10 +330,13 @@ impl Arrivals for AzureQueues {
     }
 }
 
-/// Returns the delay and the time to live in seconds; −1 means forever.
+/// Returns the delay and the time to live in seconds; −1 means forever. A time to live that the service cannot
+/// express, of more than 68 years, is forever.
 fn times(call: Call<'_>, message: &PutMessage) -> Result<(i32, i32), StoreError> {
     let delay = convert::seconds(call, "a delay", message.visibility_delay)?;
-    let Some(ttl) = message.ttl else { return Ok((delay, -1)) };
+    let Some(ttl) = message.ttl.filter(|ttl| i32::try_from(ttl.as_secs()).is_ok()) else {
+        return Ok((delay, -1));
+    };
     let ttl = convert::seconds(call, "a time to live", ttl)?;
     // After rounding up they may be equal, which the service refuses.
     Ok((delay.min(ttl - 1), ttl))

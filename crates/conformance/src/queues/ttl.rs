@@ -20,6 +20,12 @@ promises! { "ttl";
         ensure!(put.expires.is_some_and(|at| at > put.inserted + secs(29 * 86_400)), "{put:?}");
     }
 
+    /// The longest time to live is accepted.
+    async fn may_be_of_any_length(_subject, queue) {
+        queue.put_with(living(u64::MAX)).await?;
+        queue.get_one(LONG_TIMEOUT).await?;
+    }
+
     /// A time to live of zero is refused.
     async fn may_not_be_zero(subject, queue) {
         refused(queue.put_with(living(0)).await, &[K::InvalidInput])?;
