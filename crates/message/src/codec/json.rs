@@ -11,10 +11,13 @@ use super::{Codec, CodecError};
 /// A codec that writes payloads as JSON text. It is the default codec of messages.
 ///
 /// Encoding refuses numbers that JSON cannot express (`NaN`, infinities): `serde_json` would write `null`,
-/// which a reader takes for a missing number. Nesting is limited to 128 levels. An error names the field and
-/// the expected type, and never quotes the payload.
+/// which a reader takes for a missing number. It also refuses more than 127 levels of lists and objects,
+/// which no reader accepts. An error names the field and the expected type, and never quotes the payload.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Json;
+
+/// The number of levels that `serde_json` reads: its recursion limit is 128.
+const MAX_DEPTH: usize = 127;
 
 impl Codec for Json {
     const CONTENT_TYPE: &'static str = "application/json";
@@ -30,6 +33,10 @@ impl Codec for Json {
             && let Err(field) = check_finite(value)
         {
             return Err(not_finite(&field));
+        }
+        // Most messages are too short for so many brackets.
+        if text.len() > 2 * MAX_DEPTH && depth(&text) > MAX_DEPTH {
+            return Err(too_deep("message"));
         }
         Ok(text)
     }
@@ -57,7 +64,33 @@ fn not_finite(field: &str) -> CodecError {
     CodecError::new(format!("the message has a number{field} that JSON cannot express: NaN or infinity"))
 }
 
+fn too_deep(what: &str) -> CodecError {
+    CodecError::new(format!("the {what} has more than {MAX_DEPTH} levels of lists and objects"))
+}
+
+/// Returns the number of levels of a JSON text.
+fn depth(text: &[u8]) -> usize {
+    let (mut open, mut deepest, mut in_string, mut is_escaped) = (0_usize, 0, false, false);
+    for byte in text {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = in_string,
+            b'"' => in_string = !in_string,
+            b'[' | b'{' if !in_string => {
+                open += 1;
+                deepest = deepest.max(open);
+            }
+            b']' | b'}' if !in_string => open = open.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
 fn unreadable(text: &str, error: &serde_json::Error) -> CodecError {
+    if error.to_string().starts_with("recursion limit exceeded") {
+        return too_deep("payload");
+    }
     CodecError::new(describe(text, error))
 }
 
@@ -131,6 +164,22 @@ mod tests {
     struct Line {
         #[allow(dead_code, reason = "only read")]
         cents: u32,
+    }
+
+    #[test]
+    fn what_no_reader_accepts_is_not_sent() {
+        let nested = |levels: usize| -> serde_json::Value {
+            (0..levels).fold("]\\\"[[".into(), |inner, _| serde_json::json!([inner]))
+        };
+        let deepest = Json::encode(&nested(127)).unwrap();
+        assert_eq!(Json::decode::<serde_json::Value>(&deepest).unwrap(), nested(127));
+        let refused = Json::encode(&nested(128)).unwrap_err().to_string();
+        assert_eq!(refused, "the message has more than 127 levels of lists and objects");
+        let received = [&b"["[..], &deepest, &b"]"[..]].concat();
+        let refused = Json::decode::<serde_json::Value>(&received).unwrap_err().to_string();
+        assert_eq!(refused, "the payload has more than 127 levels of lists and objects");
+        let many = vec![nested(2); 100];
+        assert_eq!(Json::decode::<Vec<serde_json::Value>>(&Json::encode(&many).unwrap()).unwrap(), many);
     }
 
     #[test]
