@@ -70,7 +70,7 @@ impl Stores {
     pub fn leases(&self) -> Result<&Arc<dyn BlobLeases>, StoreError> {
         self.blob_powers.leases.as_ref().ok_or_else(|| {
             StoreError::new(StoreErrorKind::Unsupported, "lease blob", &self.description)
-                .with_detail("this storage has no leases of blobs, which leaders and schedules need")
+                .with_detail("this storage has no leases of blobs, which leaders, schedules and sweeps need")
         })
     }
 

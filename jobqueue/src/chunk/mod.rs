@@ -102,7 +102,8 @@ impl WorkerBuilder {
     ///
     /// **A job that failed is retried alone,** so that it can neither fail its neighbours again, nor take
     /// them along if it kills its process. Only first deliveries share a call, and only of jobs that were not
-    /// redriven and that may fail once without becoming dead letters. For the same reason,
+    /// redriven and that may fail once without becoming dead letters; a delivery that was put back uncounted
+    /// does not count. For the same reason,
     /// [`JobError::dead_letter`](crate::JobError::dead_letter) from the function or from a
     /// [retry policy](Self::retry_policy) is a retry for jobs that share the call; `fail` decides about one
     /// job. A policy that dead-letters panics or overlong runs does so for every job of the call. The queue's
