@@ -264,6 +264,21 @@ mod tests {
         assert_eq!(Attempt::begin(&state).bound.from, i64::MIN);
     }
 
+    /// Otherwise the messages of these transactions would wait for the next scan from the beginning.
+    #[tokio::test(start_paused = true)]
+    async fn scan_from_the_beginning_without_an_answer_keeps_what_is_known_of_transactions() {
+        let state = ScanState::default();
+        Attempt::begin(&state).end(&Scan { running: vec![5], ..scan(100) });
+        tokio::time::advance(FULL_SCAN_INTERVAL).await;
+        let mut full = Attempt::begin(&state);
+        assert_eq!(full.bound.from, i64::MIN);
+        full.note_unanswered();
+        drop(full);
+        let next = Attempt::begin(&state);
+        assert_eq!(next.bound.from, 100, "the others go on");
+        assert_eq!(next.bound.running(), (vec![5], vec![i64::MIN]));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn scan_that_the_server_cancels_takes_too_long_however_short_the_limit_is() {
         let state = ScanState::default();
