@@ -163,7 +163,7 @@ impl Fault {
             [condition::NO_TRANSACTIONS, condition::REFUSED_IN_TRANSACTION].contains(&condition)
         };
         let is_refused = matches!(self, Self::Refused { condition, .. } if refused(condition));
-        self.is_unsupported() || is_refused || self.is_rolled_back()
+        self.is_unsupported() || is_refused
     }
 
     /// Returns whether a transaction was rolled back at its commit.

@@ -76,9 +76,7 @@ async fn queue_that_takes_no_sends_takes_jobs_back() {
 // attempt.
 #[tokio::test]
 async fn queue_that_refuses_a_copy_at_the_commit_takes_jobs_back() {
-    for (condition, active, scheduled) in
-        [("amqp:resource-limit-exceeded", 1, 0), ("amqp:transaction:rollback", 0, 1)]
-    {
+    for condition in ["amqp:resource-limit-exceeded", "amqp:transaction:rollback"] {
         let bench = Bench::new();
         let leased = bench.leased("first").await;
         let refusal = json!({ "condition": condition, "times": null });
@@ -86,8 +84,8 @@ async fn queue_that_refuses_a_copy_at_the_commit_takes_jobs_back() {
         let put_back = UpdateMessage::new(MINUTE).with_text("second".to_owned()).ending_lease();
         bench.update(&leased.message, put_back).await.unwrap();
         assert!(fault.hits() > 0, "{condition}");
-        assert_eq!(bench.count("active"), active, "{condition}");
-        assert_eq!(bench.count("scheduled"), scheduled, "{condition}");
+        assert_eq!(bench.count("active"), 1, "{condition}");
+        assert_eq!(bench.count("scheduled"), 0, "{condition}");
     }
 }
 

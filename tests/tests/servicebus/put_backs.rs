@@ -198,6 +198,26 @@ async fn only_a_rollback_says_that_nothing_was_done() {
     }
 }
 
+// round 38, d B1: a copy was sent first, and where the completion failed after it, the job had two messages.
+#[tokio::test]
+async fn put_back_whose_transactions_are_rolled_back_leaves_one_message() {
+    let bench = Bench::new();
+    let leased = bench.leased("first").await;
+    let rollback = json!({ "condition": "amqp:transaction:rollback", "performed": false, "times": null });
+    let rolled_back = bench.emulator.plant_with("discharge", "error", rollback);
+    let lost = json!({ "condition": "com.microsoft:message-lock-lost", "performed": false });
+    let completion = bench.emulator.plant_with("complete", "error", lost);
+    let at_once = UpdateMessage::new(Duration::ZERO).with_text("second".to_owned()).ending_lease();
+    bench.update(&leased.message, at_once).await.unwrap();
+    assert_eq!((rolled_back.hits(), completion.hits()), (2, 0));
+    assert_eq!((bench.count("active"), bench.count("scheduled")), (1, 0));
+    let again = bench.get().await.unwrap();
+    assert_eq!(again.message.id, leased.message.id);
+    assert_eq!(again.text.as_deref(), Ok("second"));
+    assert_eq!(again.dequeue_count, 2);
+    assert!(bench.get().await.is_none(), "there are two messages");
+}
+
 // The client rolls a transaction back whose discharge was refused, and the answer was taken for that to the
 // next request.
 #[tokio::test]

@@ -132,11 +132,13 @@ pub(super) struct Lock<'a> {
     pub(super) held: Arc<HeldMessage>,
 }
 
-/// The way in which a copy replaced its original.
+/// The way in which a copy replaced its original, if it did.
 enum CopyOutcome {
     InTransaction,
     /// The copy was sent; the original is still to be completed.
     NotCompleted,
+    /// The transaction was rolled back repeatedly: no copy was sent.
+    RolledBack,
 }
 
 /// Returns whether the queue has certainly refused a message because it is full, or disabled for sends.
@@ -198,8 +200,8 @@ impl Lock<'_> {
         Ok(())
     }
 
-    /// Puts the message back: replaces it with a copy or, while the queue accepts no copy, gives it back in
-    /// place with its text in a blob.
+    /// Puts the message back: replaces it with a copy or, while the queue accepts no copy or rolls back its
+    /// transactions, gives it back in place with its text in a blob.
     async fn put_back(&self, text: Option<&str>, visible: Option<SystemTime>) -> Result<(), StoreError> {
         if self.held.is_copied {
             return self.complete_copied().await;
@@ -215,13 +217,14 @@ impl Lock<'_> {
             Ok(CopyOutcome::NotCompleted) => {
                 self.complete_copied().await.map_err(|error| self.in_doubt(error))
             }
+            Ok(CopyOutcome::RolledBack) => self.put_back_in_place(text, visible).await,
             Err(error) if takes_no_sends(&error) => self.put_back_in_place(text, visible).await,
             Err(error) => Err(error),
         }
     }
 
-    /// Replaces the message with a copy: in one transaction, or else by sending the copy before the original
-    /// is completed.
+    /// Replaces the message with a copy: in one transaction or, where there are none, by sending the copy
+    /// before the original is completed.
     async fn replace(
         &self,
         content: MessageBody<'_>,
@@ -244,6 +247,8 @@ impl Lock<'_> {
                 in_transaction = self.replace_in_transaction(copy(&outgoing)).await;
             }
             match in_transaction {
+                // The queue has transactions, and a copy that is sent first may leave two messages.
+                Err(error) if error.is_rolled_back() => return Ok(CopyOutcome::RolledBack),
                 Err(error) if error.is_of_transaction() => {
                     log::debug!(%queue, %error, "no transaction with Service Bus: a copy is sent before its original is completed");
                     // Any other refusal concerns only this message.
