@@ -30,7 +30,7 @@ const QUIET: &[(&str, usize)] = &[
     ("tests/tests/delivery/shared_dead_letters.rs", 1),
     ("tests/tests/logs/library.rs", 1),
     ("tests/tests/operate/admin/batch_children.rs", 2),
-    ("tests/tests/operate/admin/cancel_many.rs", 7),
+    ("tests/tests/operate/admin/cancel_many.rs", 8),
     ("tests/tests/operate/admin/cancel_notices.rs", 3),
     ("tests/tests/operate/admin/crowds.rs", 1),
     ("tests/tests/operate/admin/jobs.rs", 1),
