@@ -170,14 +170,14 @@ impl Admin {
                 self.search_children(id, batch, &queues, &mut found).await;
                 Ok(())
             };
-            if in_time(search).await.is_err() {
+            let has_ended = in_time(search).await.is_ok();
+            // Again, for the dead letters behind the first.
+            found.revive(id, &running);
+            if !has_ended {
                 // The search may have ended among the dead letters, or before those that run.
                 found.dead_is_exact = was_exact;
                 running.retain(|job| index_of(job).is_some_and(|index| !found.places.contains_key(&index)));
                 found.add(id, running);
-            } else {
-                // Letters behind the first.
-                found.revive(id, &running);
             }
         } else {
             found.add(id, running);

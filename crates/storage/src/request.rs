@@ -16,8 +16,8 @@ pub struct PutMessage {
     pub text: String,
     /// The time for which the message is invisible at first: 0 to 7 days, and less than `ttl`.
     pub visibility_delay: Duration,
-    /// The time after which the message expires; `None` is never. At least 1 second on Azure, positive
-    /// elsewhere.
+    /// The time after which the message expires, of any length; `None` is never. At least 1 second on Azure,
+    /// positive elsewhere.
     pub ttl: Option<Duration>,
     /// The key that chooses the shard in a sharded storage; other storages ignore it.
     pub shard_key: Option<String>,

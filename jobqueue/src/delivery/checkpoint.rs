@@ -40,8 +40,14 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawV
 }
 
 impl Saved {
-    pub(crate) fn progress(&self) -> Option<&str> {
-        self.progress.as_deref().map(RawValue::get)
+    /// Returns the progress; `None` if there is none, and if it is `null` and no value of the type: a handler
+    /// may save an `Option` and read its content.
+    pub(crate) fn progress<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
+        let Some(json) = self.progress.as_deref().map(RawValue::get) else { return Ok(None) };
+        match from_json(json) {
+            Err(_) if json == "null" => Ok(None),
+            read => read.map(Some),
+        }
     }
 
     /// Returns the result of a step if it has finished.

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
-use super::checkpoint::{from_json, json_text, to_json};
+use super::checkpoint::{json_text, to_json};
 use super::handler_output::HandlerOutput;
 use super::leased_job::LeasedJob;
 use super::progress::{CheckpointOutcome, load_saved, save_progress};
@@ -158,7 +158,7 @@ impl Context {
     /// [`Undecodable`](ErrorKind::Undecodable) if the checkpoint is not a `T`: keep reading the forms that
     /// earlier releases saved. [`Storage`](ErrorKind::Storage) if its blob cannot be read.
     pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
-        load_saved(&self.inner.leased_job).await?.progress().map(from_json).transpose()
+        load_saved(&self.inner.leased_job).await?.progress()
     }
 
     /// Reports progress to operators: `done` of `total` (0 if the total is unknown), and a text of one line,

@@ -58,7 +58,7 @@ mod shrink_history;
 mod slot;
 mod state;
 
-pub(crate) use checkpoint::{from_json, to_json};
+pub(crate) use checkpoint::to_json;
 pub(crate) use claimed_letter::{LetterClaim, StoredLetter, claim_letter, record_redrive, was_redriven};
 pub(crate) use completion::Deletions;
 pub use context::Context;

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::WITHOUT_END;
 use crate::delivery::{
-    CheckpointOutcome, LeasedJob, Rejection, dead_letter_by_hand, end_turn, from_json, load_saved,
-    save_progress, to_json,
+    CheckpointOutcome, LeasedJob, Rejection, dead_letter_by_hand, end_turn, load_saved, save_progress,
+    to_json,
 };
 use crate::error::{Error, ErrorKind};
 use crate::group_log::EndState;
@@ -167,7 +167,7 @@ impl<M> Delivery<M> {
     /// [`Undecodable`](ErrorKind::Undecodable) if the checkpoint is not a `T`,
     /// [`Storage`](ErrorKind::Storage) if its blob cannot be read.
     pub async fn resume<T: DeserializeOwned>(&self) -> Result<Option<T>, Error> {
-        load_saved(self.leased_job()?).await?.progress().map(from_json).transpose()
+        load_saved(self.leased_job()?).await?.progress()
     }
 
     fn leased_job(&self) -> Result<&LeasedJob, Error> {

@@ -358,6 +358,7 @@ async fn a_dropped_delivery_is_released_and_keeps_its_checkpoint() {
     drop(second);
     let third = orders.receive(Duration::from_secs(5)).await.unwrap().unwrap();
     assert_eq!(third.resume::<()>().await.unwrap(), Some(()));
+    assert_eq!(third.resume::<u32>().await.unwrap(), None);
     third.complete().await.unwrap();
 }
 

@@ -334,7 +334,7 @@ impl Arrivals for AzureQueues {
 /// express, of more than 68 years, is forever.
 fn times(call: Call<'_>, message: &PutMessage) -> Result<(i32, i32), StoreError> {
     let delay = convert::seconds(call, "a delay", message.visibility_delay)?;
-    let Some(ttl) = message.ttl.filter(|ttl| i32::try_from(ttl.as_secs()).is_ok()) else {
+    let Some(ttl) = message.ttl.filter(|ttl| ttl.as_secs() < i32::MAX.unsigned_abs().into()) else {
         return Ok((delay, -1));
     };
     let ttl = convert::seconds(call, "a time to live", ttl)?;

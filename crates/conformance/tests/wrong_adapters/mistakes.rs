@@ -98,6 +98,7 @@ pub(crate) enum Mistake {
     RenewsNothing,
     ReleasesNothing,
     LivesForAWeek,
+    RefusesLongLives,
     /// Ignores a time to live that is not longer than the delay.
     TakesAnyLife,
     UnescapesTexts,
@@ -276,6 +277,7 @@ pub(crate) const MISTAKES: &[(Mistake, &str)] = &[
     (Mistake::ReleasesNothing, "hold::ends_with_a_release"),
     (Mistake::LivesForAWeek, "ttl::may_be_endless"),
     (Mistake::LivesForAWeek, "ttl::may_be_longer_than_7_days"),
+    (Mistake::RefusesLongLives, "ttl::may_be_of_any_length"),
     (Mistake::TakesAnyLife, "ttl::may_not_be_zero"),
     (Mistake::TakesAnyLife, "ttl::is_longer_than_the_delay"),
     (Mistake::UnescapesTexts, "text::survives_with_markup"),

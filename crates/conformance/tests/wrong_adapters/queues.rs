@@ -43,6 +43,9 @@ impl Wrong {
             Mistake::PutsForEver => message.ttl = None,
             Mistake::PutsTwice => drop(self.queues().put(queue, message.clone()).await?),
             Mistake::LivesForAWeek => message.ttl = Some(message.ttl.unwrap_or(WEEK).min(WEEK)),
+            Mistake::RefusesLongLives if message.ttl.is_some_and(|ttl| ttl > 1_000 * WEEK) => {
+                return Err(refusal(StoreErrorKind::InvalidInput));
+            }
             Mistake::TakesAnyLife => message.ttl = message.ttl.filter(|ttl| *ttl > message.visibility_delay),
             Mistake::TrimsTexts => message.text = message.text.trim().to_owned(),
             Mistake::UnescapesTexts => message.text = message.text.replace("&amp;", "&"),

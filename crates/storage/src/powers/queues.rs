@@ -58,8 +58,8 @@ pub trait MetadataStore: fmt::Debug + Send + Sync + 'static {
 /// approximate length.
 #[async_trait]
 pub trait StateCounter: fmt::Debug + Send + Sync + 'static {
-    /// Returns the number of messages in each state, with the time of the count by the storage's clock if
-    /// `queue_properties` returns one.
+    /// Returns the number of messages in each state, with the time of the count by the storage's clock
+    /// exactly if `queue_properties` returns one.
     ///
     /// # Errors
     /// Only the errors of the contract of [`QueueStore`](crate::QueueStore).
