@@ -325,7 +325,9 @@ impl OneRun {
 
     /// Returns the messages that the handler sent to the queue of `M`, in the order of sending, and removes
     /// them from the queue. Delayed messages and messages of other kinds stay in the queue: on paused time,
-    /// let `tokio::time::sleep` pass the delay before the call.
+    /// let `tokio::time::sleep` pass the delay before the call. Of messages in order, those behind a message
+    /// of another kind in their key stay too, and are returned once that one was taken; the messages of
+    /// different keys are in the order in which their turns come.
     ///
     /// # Errors
     /// [`Undecodable`](ErrorKind::Undecodable) if a message is not an event, or cannot be decoded as an `M`.
