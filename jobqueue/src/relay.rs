@@ -92,6 +92,8 @@ impl Destination {
         let mut event = with_payload(event.into_sent(), payload);
         // This queue's settings may give the version; the destination does not have them.
         event.version = leased_job.payload_form().0;
+        // The delay is over by the clock of the storage that the job came from.
+        event.not_before = None;
         // A sender sets no time to live for a job in order, but the storage may give every message one.
         let options = if is_in_order(&event) { SendOptions::new() } else { with_remaining_ttl(leased_job) };
         // Every payload that the relay may read may be sent.

@@ -59,10 +59,11 @@ impl TransactionChange<'_> {
         };
         // Either the lease is lost, or a renewal has replaced the receipt. The renewal's answer sets the new
         // receipt before the renewal releases its turn.
-        let awaits_answer = self.lease.turn.try_lock().is_err() && self.began.elapsed() < RENEWAL_ANSWER_TIME;
+        let is_under_way = self.lease.turn.try_lock().is_err();
+        let awaits_answer = is_under_way && self.began.elapsed() < RENEWAL_ANSWER_TIME;
         let message = self.lease.message();
         if message == self.message {
-            let is_uncertain = self.lease.is_uncertain();
+            let is_uncertain = is_under_way || self.lease.is_uncertain();
             match &self.lease.state().transaction {
                 _ if awaits_answer => {}
                 TransactionState::Over => return Err(LeaseError::Closed),
