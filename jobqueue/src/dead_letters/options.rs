@@ -43,7 +43,8 @@ impl DeadLetterOptions {
         Self::default()
     }
 
-    /// Selects the dead letters for which `filter` returns true.
+    /// Selects the dead letters for which `filter` returns true. Several filters select those for which all
+    /// return true.
     #[must_use]
     pub fn filter(self, filter: impl Fn(&DeadLetter) -> bool + Send + Sync + 'static) -> Self {
         self.filter_at(move |letter, _| filter(letter))
@@ -57,7 +58,10 @@ impl DeadLetterOptions {
         mut self,
         filter: impl Fn(&DeadLetter, SystemTime) -> bool + Send + Sync + 'static,
     ) -> Self {
-        self.filter = Some(Arc::new(filter));
+        let earlier = self.filter.take();
+        self.filter = Some(Arc::new(move |letter: &DeadLetter, began: SystemTime| {
+            earlier.as_ref().is_none_or(|earlier| earlier(letter, began)) && filter(letter, began)
+        }));
         self
     }
 

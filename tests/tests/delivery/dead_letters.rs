@@ -161,6 +161,22 @@ async fn dead_letters_are_selected_by_a_header() {
     assert!(left.len() == 2 && !left.contains(&"blue".to_owned()), "{left:?}");
 }
 
+// The last filter replaced the others: letters that these leave were purged.
+#[tokio::test(start_paused = true)]
+async fn letters_are_purged_if_all_filters_select_them() {
+    let storage = in_memory();
+    let tasks = storage.queue::<Task>().await.unwrap();
+    for id in ["a", "b", "c"] {
+        let _ = tasks.send(&task(id)).id(id).await.unwrap();
+    }
+    reject_all(&storage).await;
+    let dead = tasks.dead_letters().unwrap();
+    let both = DeadLetterOptions::new().filter(|letter| letter.id != "a").filter(|letter| letter.id != "c");
+    let purged = dead.purge(both).await.unwrap();
+    assert_eq!((purged.deleted, purged.left), (vec!["b".to_owned()], 2));
+    assert_eq!(dead.approximate_len().await.unwrap(), 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn unreadable_payload_is_told_from_a_missing_one() {
     let faulty = Faulty::new(&in_memory());
