@@ -6,6 +6,18 @@ use crate::error::{Error, ErrorKind};
 use crate::memory;
 use crate::storage::Storage;
 
+/// The settings that no string of another storage has.
+#[cfg(feature = "servicebus")]
+const SERVICE_BUS_SETTINGS: [&str; 7] = [
+    "Endpoint",
+    "SharedAccessKeyName",
+    "SharedAccessKey",
+    "TransportType",
+    "UseDevelopmentEmulator",
+    "EntityPath",
+    "Blobs",
+];
+
 impl Storage {
     /// Returns a storage in this process's memory, for tests. It is gone when its last handle is dropped.
     ///
@@ -154,7 +166,10 @@ fn service_bus_string(connection: &str) -> Option<(&str, Option<&str>)> {
             .is_some_and(|(name, value)| name.trim() == "endpoint" && value.trim_start().starts_with("sb:"))
     });
     // Lower-casing ASCII keeps all byte offsets.
-    let blobs = lower.find(";blobs=").map(|at| (at, at + ";blobs=".len()));
+    let blobs = lower.match_indices(';').find_map(|(end, _)| {
+        let (name, _) = lower[end + 1..].split_once('=')?;
+        (name.trim() == "blobs").then_some((end, end + name.len() + ";=".len()))
+    });
     match blobs {
         _ if !is_namespace => None,
         Some((end, start)) => Some((&connection[..end], Some(&connection[start..]))),
@@ -162,18 +177,30 @@ fn service_bus_string(connection: &str) -> Option<(&str, Option<&str>)> {
     }
 }
 
+/// Returns whether a connection string has a setting with one of these names.
+fn has_setting(connection: &str, names: &[&str]) -> bool {
+    let mut settings = connection.split(';').filter_map(|setting| setting.split_once('='));
+    settings.any(|(name, _)| names.iter().any(|known| known.eq_ignore_ascii_case(name.trim())))
+}
+
 #[cfg(feature = "servicebus")]
 async fn service_bus(queues: &str, blobs: Option<&str>, creates: bool) -> Result<Storage, Error> {
-    let missing = || {
-        Error::new(
-            ErrorKind::Configuration,
+    let refused = |text: &'static str| Error::new(ErrorKind::Configuration, text);
+    let blobs = blobs.map(str::trim).filter(|blobs| !blobs.is_empty()).ok_or_else(|| {
+        refused(
             "Service Bus has no blobs: end the storage string with `;Blobs=` and the string of a storage that has, \
              such as `;Blobs=sqlite:blobs.db` or `;Blobs=https://ACCOUNT.queue.core.windows.net`",
         )
-    };
-    let blobs = blobs.map(str::trim).filter(|blobs| !blobs.is_empty() && service_bus_string(blobs).is_none());
+    })?;
+    // A key among them would become part of the name of a file, a database or a host.
+    if has_setting(blobs, &SERVICE_BUS_SETTINGS) {
+        return Err(refused(
+            "`Blobs=` must be the last setting of the storage string, with the string of a storage that is not \
+             Service Bus: write the settings of Service Bus before it",
+        ));
+    }
     let options = crate::servicebus::Options::from_connection_string(queues)?;
-    let blobs = connect(blobs.ok_or_else(missing)?, creates).await?;
+    let blobs = connect(blobs, creates).await?;
     Ok(Storage::from(options.with_blobs_of(&blobs)?))
 }
 

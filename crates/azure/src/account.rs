@@ -33,6 +33,10 @@ pub(super) type Problem = String;
 /// Parses an endpoint. `part` names it in the reason, which never repeats the text, because that may contain
 /// a secret.
 pub(super) fn endpoint(part: &str, text: &str) -> Result<Url, Problem> {
+    // A URL may have semicolons, and the description of the storage shows the host or the end of the path.
+    if text.contains(';') {
+        return Err(format!("{part} has a semicolon; no setting can follow an address"));
+    }
     let mut url = Url::parse(text.trim()).map_err(|error| format!("{part} is not a URL ({error})"))?;
     if !url.username().is_empty() || url.password().is_some() {
         return Err(format!("{part} holds a user name or password; remove it"));

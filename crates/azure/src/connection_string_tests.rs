@@ -99,6 +99,16 @@ fn refusal_names_the_setting_and_not_its_value() {
     }
 }
 
+// The key became part of the host or of the account's name.
+#[test]
+fn address_with_settings_behind_it_is_refused_without_them() {
+    for text in ["https://a.queue.x;SharedAccessKey=hunter2", "https://a.queue.x/;SharedAccessKey=b/hunter2"]
+    {
+        let problem = account::endpoint("the endpoint", text).unwrap_err();
+        assert!(problem.contains("semicolon") && !problem.contains("hunter2"), "{problem}");
+    }
+}
+
 #[test]
 fn debug_shows_no_secret() {
     for text in [

@@ -27,6 +27,8 @@ async fn one_string_opens_queues_and_blobs() {
     let text = format!("{};Blobs=sqlite:{}", emulator.connection_string(), blobs.display());
     let storage = Storage::connect(&text).await.unwrap();
     assert!(storage.description().starts_with("servicebus:127.0.0.1 + blobs of sqlite:"), "{storage:?}");
+    let spaced = Storage::connect(&text.replace(";Blobs=", "; blobs = ")).await.unwrap();
+    assert_eq!(spaced.description(), storage.description());
     let queue = QueueName::new("work").unwrap();
     storage.queues().create_queue(&queue, &Default::default()).await.unwrap();
     storage.queues().put(&queue, PutMessage::new("text")).await.unwrap();
@@ -50,6 +52,29 @@ async fn a_wrong_string_is_refused_without_its_key() {
     }
     let options = Options::from_connection_string(&namespace).unwrap();
     assert!(!format!("{options:#?}").contains(KEY));
+}
+
+// They became part of the name of a file, which the description of the storage shows, or of a host.
+#[tokio::test]
+async fn settings_behind_the_blobs_are_refused_without_the_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!("sqlite:{}", folder.path().join("blobs.db").display());
+    let (endpoint, key) =
+        ("Endpoint=sb://a.example/", format!("SharedAccessKeyName=n;SharedAccessKey={KEY}"));
+    let spaced = format!(" sharedaccesskey = {KEY}");
+    for blobs in [file.as_str(), "https://account.queue.core.windows.net", "postgres://app@localhost/d"] {
+        for text in [
+            format!("{endpoint};Blobs={blobs};{key}"),
+            format!("{endpoint};SharedAccessKeyName=n;Blobs={blobs};{spaced}"),
+            format!("{key};Blobs={blobs};{endpoint}"),
+        ] {
+            let error = Storage::connect(&text).await.unwrap_err();
+            let shown = format!("{error:?} {error:#?}");
+            assert_eq!(error.kind(), ErrorKind::Configuration, "{shown}");
+            assert!(shown.contains("last setting") && !shown.contains(KEY), "{shown}");
+        }
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[tokio::test]
