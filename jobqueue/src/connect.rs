@@ -6,7 +6,18 @@ use crate::error::{Error, ErrorKind};
 use crate::memory;
 use crate::storage::Storage;
 
-/// The settings that no string of another storage has.
+/// The settings of which each connection string of Azure Storage has at least one.
+const AZURE_SETTINGS: [&str; 7] = [
+    "UseDevelopmentStorage",
+    "DefaultEndpointsProtocol",
+    "AccountName",
+    "AccountKey",
+    "SharedAccessSignature",
+    "QueueEndpoint",
+    "BlobEndpoint",
+];
+
+/// The settings that only a connection string of Service Bus has.
 #[cfg(feature = "servicebus")]
 const SERVICE_BUS_SETTINGS: [&str; 7] = [
     "Endpoint",
@@ -89,7 +100,7 @@ fn connect(connection: &str, creates: bool) -> BoxFuture<'_, Result<Storage, Err
         }
         let is_azure = connection.starts_with("https://")
             || connection.starts_with("http://")
-            || connection.contains('=');
+            || has_setting(connection, &AZURE_SETTINGS);
         if is_azure {
             return azure(connection).await;
         }

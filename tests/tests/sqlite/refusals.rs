@@ -311,6 +311,9 @@ async fn storage_strings_of_other_libraries_are_refused_with_advice() {
         ("sqlite://x.db", "without `//`"),
         ("sqlite:", "sqlite:jobs.db"),
         ("redis", "expected `sqlite:PATH`"),
+        ("host=localhost user=app", "`postgres://…`"),
+        ("mysql://root@localhost/d?ssl=1", "expected `sqlite:PATH`"),
+        ("file:jobs.db?mode=rwc", "expected `sqlite:PATH`"),
     ] {
         let error = jobqueue::Storage::connect(string).await.unwrap_err();
         assert!(error.to_string().contains(advice), "{string}: {error}");
