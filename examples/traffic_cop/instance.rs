@@ -32,8 +32,6 @@ async fn control(number: u32, leadership: Leadership, mut stop: watch::Receiver<
         _ = stop.wait_for(|stop| *stop) => {}
     }
     println!("instance {number}: lost control");
-    // Returning would end the candidacy. This future is dropped when the leadership ends.
-    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 async fn candidate_is_stopped(leader: &Leader, mut stop: watch::Receiver<bool>) {

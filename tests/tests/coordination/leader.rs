@@ -160,6 +160,28 @@ async fn broken_lease_ends_the_work_and_backs_off() {
     assert!(again - began >= LEASE * 2, "led again after {:?}", again - began);
 }
 
+// round 39, b B3
+#[tokio::test(start_paused = true)]
+async fn work_that_returns_when_its_token_fires_is_called_again_in_the_next_term() {
+    let (_, faulty, leader, _) = pair();
+    faulty.plan_always(Operation::RenewLease, LOST);
+    let mut runs = 0;
+    let led = leader.run_while_leader(|leadership| {
+        runs += 1;
+        let (faulty, run) = (faulty.clone(), runs);
+        async move {
+            if run == 1 {
+                leadership.token().cancelled().await;
+            } else {
+                faulty.heal();
+            }
+            run
+        }
+    });
+    let run = timeout(LEASE * 4, led).await.expect("it does not lead again").unwrap();
+    assert_eq!(run, 2, "the loss of a leadership ended the candidacy");
+}
+
 #[tokio::test(start_paused = true)]
 async fn deleting_the_leader_blob_ends_the_term() {
     let storage = Storage::memory();

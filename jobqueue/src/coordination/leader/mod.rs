@@ -234,7 +234,8 @@ impl Leader {
     }
 
     /// Waits for leadership, runs `work` while it lasts, and returns the result of `work`. When leadership is
-    /// lost, `work` is dropped, and called again in the next term that this candidate leads.
+    /// lost, `work` is dropped, and called again in the next term that this candidate leads. Work that returns
+    /// after its token has fired counts as dropped: only work that returns before ends the candidacy.
     ///
     /// The token of the [`Leadership`] fires one sixth of the lease before the lease can expire, and `work`
     /// is dropped before the lease can expire. If the lease turns out to be broken or taken, `work` is
@@ -256,7 +257,20 @@ impl Leader {
         mut work: impl FnMut(Leadership) -> F,
     ) -> Result<T, Error> {
         loop {
-            if let Some(output) = self.run_term(self.lead().await?, &mut work).await {
+            let leadership = self.lead().await?;
+            let term = self.run_term(leadership, |leadership| {
+                let lease = Arc::clone(&leadership.lease);
+                let running = work(leadership);
+                async move {
+                    let output = running.await;
+                    if lease.end().is_some() {
+                        // The loss has ended the work, which is therefore dropped like work that goes on.
+                        std::future::pending::<()>().await;
+                    }
+                    output
+                }
+            });
+            if let Some(output) = term.await {
                 return Ok(output);
             }
         }
