@@ -64,7 +64,7 @@ pub(crate) async fn pay(payment: Payment, ctx: Context, State(world): State<Worl
     // A second attempt stores a second message under the same id. Both may run: `ship` opens one batch for
     // them, by the order.
     let id = format!("paid-{}", paid.order);
-    ctx.storage().queue::<Paid>().await?.send(&paid).id(id).await?;
+    ctx.queue::<Paid>().await?.send(&paid).id(id).await?;
     Ok(())
 }
 

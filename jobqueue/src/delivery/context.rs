@@ -171,7 +171,8 @@ impl Context {
         }
     }
 
-    /// Opens the queue of `N`, to send messages that follow from this job. They belong to the job's trace.
+    /// Opens the queue of `N`, to send messages that follow from this job. They belong to the job's trace, and
+    /// have the [source](crate::WorkerBuilder::source) and the limit of payloads of the worker.
     ///
     /// # Errors
     /// [`Invalid`](ErrorKind::Invalid) for a bad queue name, [`Storage`](ErrorKind::Storage) if the queue
@@ -198,7 +199,8 @@ impl Context {
         self.inner.state.core(queue)
     }
 
-    /// Returns the storage of the worker.
+    /// Returns the storage of the worker. To send, use [`queue`](Self::queue): a queue that the storage opens
+    /// has the default source and limits instead of the worker's, and is opened anew at each call.
     pub fn storage(&self) -> &Storage {
         &self.inner.state.storage
     }

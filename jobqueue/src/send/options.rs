@@ -112,9 +112,10 @@ impl SendOptions {
         id(id some String);
 
         /// Sets the sender, a URI reference of 1 to 1,024 bytes. The default is `/jobqueue/<program>`, with
-        /// the name of the executable's file, or in a handler the value of
-        /// [`WorkerBuilder::source`](crate::WorkerBuilder::source). Set the same source in all programs that
-        /// send the same jobs under the same ids: two jobs with one id from two sources are two jobs.
+        /// the name of the executable's file, or for a queue that [`Context::queue`](crate::Context::queue)
+        /// has opened the value of [`WorkerBuilder::source`](crate::WorkerBuilder::source). Set the same
+        /// source in all programs that send the same jobs under the same ids: two jobs with one id from two
+        /// sources are two jobs.
         source(source: impl Into<Arc<str>>) =
             Some(source.into()).filter(|source: &Arc<str>| !source.is_empty());
     }
