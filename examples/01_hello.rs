@@ -1,6 +1,7 @@
 //! Lesson 1: a message, a handler, a worker.
 //!
-//! Teaches how to send a job and how to run it. Prints
+//! Teaches how to send a job and how to run it. The lessons store their jobs in SQLite files in `target`, or
+//! in the storage that `LESSON_STORAGE` names: some of them clear the queues that they use. Prints
 //!
 //! ```text
 //! Hello, Ada!
@@ -11,7 +12,7 @@
 #![allow(clippy::print_stdout, reason = "a program for people to look at")]
 
 use jobqueue::{JobError, QueueMessage, Worker};
-use jobqueue_examples::{Failure, open_storage};
+use jobqueue_examples::{Failure, lesson_storage};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
@@ -36,7 +37,7 @@ fn salute(name: &str) -> Result<String, Failure> {
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let storage = open_storage(None, "hello").await?;
+    let storage = lesson_storage("hello").await?;
     let queue = storage.queue::<Hello>().await?;
     for name in ["Ada", "Grace"] {
         queue.send(&Hello { name: name.to_owned() }).await?;

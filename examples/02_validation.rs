@@ -13,7 +13,7 @@
 #![allow(clippy::print_stdout, reason = "a program for people to look at")]
 
 use jobqueue::{QueueMessage, Validate};
-use jobqueue_examples::{Failure, open_storage};
+use jobqueue_examples::{Failure, lesson_storage};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
@@ -35,7 +35,7 @@ struct Room {
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let storage = open_storage(None, "validation").await?;
+    let storage = lesson_storage("validation").await?;
     let bookings = storage.queue::<Booking>().await?;
     bookings.clear().await?;
     let wrong = Booking { email: "nobody".into(), guests: 0, rooms: vec![Room { beds: 9 }] };

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use jobqueue::dead_letters::DeadLetterOptions;
 use jobqueue::{Context, JobError, QueueMessage, State, Worker};
-use jobqueue_examples::{Failure, open_storage};
+use jobqueue_examples::{Failure, lesson_storage};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
@@ -46,7 +46,7 @@ async fn print(job: Print, ctx: Context, State(paper): State<Paper>) -> Result<(
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let storage = open_storage(None, "retries").await?;
+    let storage = lesson_storage("retries").await?;
     let prints = storage.queue::<Print>().await?;
     let dead = prints.dead_letters()?;
     let _ = dead.purge(DeadLetterOptions::new().filter(|_| true)).await?;

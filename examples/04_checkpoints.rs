@@ -17,7 +17,7 @@
 use std::time::Duration;
 
 use jobqueue::{Context, JobError, QueueMessage, Worker};
-use jobqueue_examples::{Failure, open_storage};
+use jobqueue_examples::{Failure, lesson_storage};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
@@ -53,7 +53,7 @@ async fn import(job: Import, ctx: Context) -> Result<(), JobError> {
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let storage = open_storage(None, "checkpoints").await?;
+    let storage = lesson_storage("checkpoints").await?;
     storage.queue::<Import>().await?.send(&Import { file: "people".into() }).await?;
     let _ = Worker::builder(storage).handle(import).build()?.run_until_idle().await?;
     Ok(())

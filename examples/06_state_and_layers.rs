@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use jobqueue::handler::{ExtractError, FromJob};
 use jobqueue::{Extension, Job, JobError, QueueMessage, SendOptions, State, Worker};
-use jobqueue_examples::{Failure, open_storage};
+use jobqueue_examples::{Failure, lesson_storage};
 use serde::{Deserialize, Serialize};
 use tower::timeout::TimeoutLayer;
 use tower::util::MapRequestLayer;
@@ -58,7 +58,7 @@ async fn greet(
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let storage = open_storage(None, "layers").await?;
+    let storage = lesson_storage("layers").await?;
     let greetings = storage.queue::<Greet>().await?;
     for (name, tenant) in [("Ada", "blue"), ("Grace", "red")] {
         let options = SendOptions::new().header("tenant", tenant);

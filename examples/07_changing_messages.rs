@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use jobqueue::{JobError, QueueMessage, Worker};
-use jobqueue_examples::{Failure, open_storage};
+use jobqueue_examples::{Failure, lesson_storage};
 use serde::{Deserialize, Serialize};
 
 /// The message type of the first release.
@@ -52,7 +52,7 @@ async fn handler(mail: Mail) -> Result<(), JobError> {
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let storage = open_storage(None, "changing").await?;
+    let storage = lesson_storage("changing").await?;
     let mails = storage.queue::<Mail>().await?;
     mails.clear().await?;
     let recipients = ["grace@example.org", "alan@example.org"].map(str::to_owned).to_vec();

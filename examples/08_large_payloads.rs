@@ -13,7 +13,7 @@
 
 use jobqueue::storage::ContainerName;
 use jobqueue::{JobError, QueueMessage, Storage, Worker};
-use jobqueue_examples::{Failure, open_storage};
+use jobqueue_examples::{Failure, lesson_storage};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
@@ -37,7 +37,7 @@ async fn blobs(storage: &Storage) -> Result<usize, Failure> {
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let storage = open_storage(None, "large").await?;
+    let storage = lesson_storage("large").await?;
     let texts = storage.queue::<Count>().await?;
     let text = "ab".repeat(1_000_000) + &"a".repeat(1_000_000);
     texts.send(&Count { text }).await?;

@@ -1,8 +1,8 @@
 //! Lesson 9: work at given times.
 //!
 //! Teaches schedules: cron expressions with a time zone, and plain intervals, whose closures may have state.
-//! The worker that leads sends the messages. Start the program twice on one storage (`JOBQUEUE_STORAGE`), and
-//! each report is still made once. Prints
+//! The worker that leads sends the messages. Start the program twice in one folder, and each report is still
+//! made once. Prints
 //!
 //! ```text
 //! report 1 for Ada, due at …
@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use jobqueue::{Context, JobError, QueueMessage, State, Worker};
-use jobqueue_examples::{Failure, open_storage};
+use jobqueue_examples::{Failure, lesson_storage};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -45,7 +45,7 @@ async fn report(report: Report, ctx: Context, State(made): State<Made>) -> Resul
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let storage = open_storage(None, "schedules").await?;
+    let storage = lesson_storage("schedules").await?;
     let made = Made::default();
     // What a closure needs, it owns. It makes the message of each slot anew, so it sees what has changed
     // since.

@@ -14,7 +14,7 @@
 use std::time::{Duration, SystemTime};
 
 use jobqueue::{Context, JobError, QueueMessage, Worker};
-use jobqueue_examples::{Failure, open_storage};
+use jobqueue_examples::{Failure, lesson_storage};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
@@ -65,7 +65,7 @@ async fn total(_: Total, ctx: Context) -> Result<(), JobError> {
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    let storage = open_storage(None, "batches").await?;
+    let storage = lesson_storage("batches").await?;
     let report = format!("sum-{}", SystemTime::UNIX_EPOCH.elapsed()?.as_millis());
     storage.queue::<Sum>().await?.send(&Sum { report, up_to: 1_000, parts: 10 }).await?;
     let worker = Worker::builder(storage).handle(fan_out).handle(part).handle(total);

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use jobqueue::{Delivery, Queue, QueueMessage};
-use jobqueue_examples::{Failure, end, open_storage};
+use jobqueue_examples::{Failure, end, lesson_storage};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, QueueMessage)]
@@ -34,7 +34,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), Failure> {
-    let storage = open_storage(None, "message_lock").await?;
+    let storage = lesson_storage("message_lock").await?;
     let parcels = storage.queue::<Parcel>().await?;
     parcels.clear().await?;
 

@@ -12,4 +12,4 @@ pub use ending::{Failure, end};
 pub use folder::{BlobFolder, FolderError};
 pub use progress::Progress;
 pub use start::start;
-pub use storage::open_storage;
+pub use storage::{lesson_storage, open_storage};

@@ -161,7 +161,7 @@ fn the_example_of_the_message_lock_runs() {
     let folder = tempfile::tempdir().unwrap();
     let blobs = folder.path().join("blobs.db");
     let storage = format!("{};Blobs=sqlite:{}", bench.emulator.connection_string(), blobs.display());
-    let output = Command::new(program).env("JOBQUEUE_STORAGE", storage).output().unwrap();
+    let output = Command::new(program).env("LESSON_STORAGE", storage).output().unwrap();
     let text = example::text(&output);
     assert!(output.status.success(), "{text}");
     for line in [
