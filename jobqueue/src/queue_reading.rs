@@ -114,12 +114,11 @@ async fn properties(store: &Queues, queue: &QueueName) -> Result<Properties, Sto
 
 /// Counts once: a storage that counts by state is not asked for the length, which is the sum.
 async fn counted(store: &Queues, queue: &QueueName) -> Result<Properties, StoreError> {
-    if store.powers().counts.is_none() {
+    let Some(counter) = &store.powers().counts else {
         let QueueProperties { approximate_count, metadata, now, .. } = store.queue_properties(queue).await?;
         return Ok(Properties { length: Ok(approximate_count), states: None, metadata, answered: now });
-    }
-    let (states, metadata) = try_join!(store.counts_by_state(queue), store.queue_metadata(queue))?;
-    let states = states.unwrap_or_default();
+    };
+    let (states, metadata) = try_join!(counter.counts_by_state(queue), store.queue_metadata(queue))?;
     Ok(Properties { length: Ok(states.total()), states: Some(states), metadata, answered: states.now })
 }
 

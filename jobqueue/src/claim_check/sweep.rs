@@ -87,7 +87,7 @@ struct Sweep<'a> {
     checked: HashMap<QueueName, QueueUse>,
 }
 
-/// Whether the messages of a queue may need their payloads.
+/// The use of a queue: the payloads of a drained one are garbage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum QueueUse {
     Drained,
